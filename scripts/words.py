@@ -111,7 +111,7 @@ def paragraphs(run):
         item = ITEM.match(row)
         indented = row.startswith("    ") and not item and after_blank and not listed
         if indented or re.match(r"\s*(\||#+ |=+$|-+$|\[[^\]]+\]: )", row):
-            open_ = False
+            open_, listed = False, listed and row.startswith(" ")
             continue
         if item:
             found.append([(line, row[item.end() :])])

@@ -98,7 +98,7 @@ fn measure(options: &Options, name: &str, tile: &Loop, count: u64, variables: i6
     Ok(())
 }
 
-/// The same numbers as in `bench/pack.c`.
+/// The same random numbers as in `bench/pack.c`.
 struct Draw(u64);
 impl Draw {
     fn below(&mut self, n: u64) -> u64 {

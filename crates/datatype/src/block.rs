@@ -1,11 +1,11 @@
-//! Moves of one block, inlined where they are used, and asking for bytes that come next.
+//! Moves of one block, inlined where they are used, and prefetching.
 //!
 //! All functions take raw pointers, as those of [`crate::kernel`] do.
 
 /// A cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Asks for a line that will be needed; the address need not be valid.
+/// Prefetches a line; the address need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

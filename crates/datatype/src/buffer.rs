@@ -1,4 +1,4 @@
-//! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
+//! Memory described by a pattern: pack (gather), unpack (scatter), and contiguous pieces for vectored I/O.
 
 use crate::block;
 use crate::far;
@@ -7,7 +7,7 @@ use crate::pattern::{Pattern, Run};
 use crate::walk::{Burst, Flow, ON, Sink, step};
 use std::marker::PhantomData;
 
-/// A readable buffer described by a memory pattern (what a write takes its bytes from).
+/// A readable buffer described by a memory pattern: the source of a write.
 #[derive(Debug, Clone)]
 pub struct Source<'a> {
     base: *const u8,
@@ -15,7 +15,7 @@ pub struct Source<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// A writable buffer described by a memory pattern (where a read puts its bytes).
+/// A writable buffer described by a memory pattern: the target of a read.
 #[derive(Debug)]
 pub struct Target<'a> {
     base: *mut u8,
@@ -23,8 +23,8 @@ pub struct Target<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a Source is a shared borrow of bytes, which may be read from any thread; `new`'s caller
-// vouches for them for the whole of 'a.
+// SAFETY: a Source is a shared borrow of bytes, which may be read from any thread. `new`'s caller vouches for them for
+// the whole of 'a.
 unsafe impl Send for Source<'_> {}
 // SAFETY: a Target is the only access to its bytes during 'a, from whichever thread holds it.
 unsafe impl Send for Target<'_> {}
@@ -61,12 +61,12 @@ impl<'a> Source<'a> {
         self.len() == 0
     }
 
-    /// Where the bytes lie relative to the base address.
+    /// The pattern, relative to the base address.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Stream bytes [from, from + out.len()) into `out` (pack). Cheap when `from` continues the last call.
+    /// Stream bytes [from, from + out.len()) into `out` (pack). Continuing where the last call ended is cheap.
     ///
     /// # Panics
     /// If the range goes beyond the end.
@@ -135,13 +135,12 @@ impl<'a> Target<'a> {
         self.len() == 0
     }
 
-    /// Where the bytes lie relative to the base address.
+    /// The pattern, relative to the base address.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Puts `bytes` at stream [from, ...) (unpack). Where the pattern covers a byte twice, the
-    /// later one stays.
+    /// Puts `bytes` at stream [from, ...) (unpack). Where the pattern covers a byte twice, the later value stays.
     ///
     /// # Panics
     /// If the range goes beyond the end.
@@ -195,7 +194,7 @@ fn check(pattern: &Pattern, from: u64, len: u64) {
     );
 }
 
-/// Shortest single block that goes around the caches.
+/// Shortest single block that is moved around the caches (non-temporal stores).
 const FAR_BLOCK: u64 = 512;
 
 /// The shape of a burst or grid.
@@ -207,14 +206,14 @@ fn shape(burst: Burst, rows: u64) -> BlockGrid {
     }
 }
 
-/// Tiles taken together in `columns`: enough for a loop, few enough to stay in the first-level cache.
+/// Bytes of tiles taken together in `columns`: enough for a loop, few enough to stay in the first-level cache.
 const COLUMN_BYTES: u64 = 8 << 10;
 /// Longest run and most runs of a tile for which columns pay.
 const COLUMN_RUN: u64 = 64;
 const COLUMNS: usize = 32;
 
-/// Splits small tiles of irregular runs into columns: run i of many tiles is a burst on both sides,
-/// of a length that is fixed for the loop. `f` gets the tiles done before, how many the burst has, and the run.
+/// Splits small tiles of irregular runs into columns: run i of many tiles is a burst on both sides, with a fixed
+/// length. `f` gets the number of tiles before, the number of tiles in the burst, and the run.
 fn columns(
     count: u64,
     stride: i64,
@@ -238,11 +237,11 @@ fn columns(
     true
 }
 
-/// Moves bytes between a pattern's places and consecutive ones: from the pattern (`PACK`), or to it.
+/// Moves bytes between a pattern and a contiguous buffer: from the pattern (`PACK`), or to it.
 struct Transfer<const PACK: bool, const FAR: bool> {
-    /// What the pattern's displacements are relative to; only read from if it packs.
+    /// Base address of the pattern; only read from when packing.
     base: *mut u8,
-    /// The next of the consecutive bytes; only read from if it unpacks.
+    /// The next byte of the contiguous buffer; only read from when unpacking.
     packed: *mut u8,
 }
 
@@ -252,7 +251,7 @@ impl<const PACK: bool, const FAR: bool> Transfer<PACK, FAR> {
         self.base.wrapping_offset(offset as isize)
     }
 
-    /// Where bytes come from and where they go.
+    /// The source and the destination.
     #[inline(always)]
     fn direct<T>(pattern: T, packed: T) -> (T, T) {
         if PACK {
@@ -330,8 +329,8 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
                 (pattern, along(stride as isize)),
                 (packed, along(size as isize)),
             );
-            // SAFETY: as for `block`: run i of `n` tiles, and its places among the consecutive bytes. Blocks that are
-            // written do not overlap, so that their order does not matter.
+            // SAFETY: as for `block`: run i of `n` tiles, and its places among the consecutive bytes. Written blocks do
+            // not overlap, so that their order does not matter.
             unsafe { kernel::grid::<FAR>(src, from, dst, to, shape) };
         });
         if split {
@@ -347,8 +346,8 @@ mod tests {
     use super::*;
     use crate::loops::Loop;
 
-    /// Loops whose walks reach every kernel: block lengths with loops of their own and without, long rows
-    /// and short ones, strides up and down, columns, lists.
+    /// Loops whose walks reach every kernel: block lengths with and without specialised loops, long and short rows,
+    /// strides up and down, columns, lists.
     fn shapes() -> Vec<Loop> {
         let bytes = Loop::bytes;
         let mut shapes = Vec::new();
@@ -388,7 +387,7 @@ mod tests {
 
     fn every_kernel<const FAR: bool>() {
         for shape in shapes() {
-            // Begin and end within blocks, and at different alignments of the packed bytes.
+            // Ranges begin and end within blocks, and at different alignments of the packed bytes.
             for (start, less, shift) in [(0, 0, 0), (1, 2, 1), (0, 1, 8), (3, 0, 16)] {
                 let tiles = if shape.size() > 4000 { 1 } else { 2 };
                 let len = (tiles * shape.size()).saturating_sub(start + less);

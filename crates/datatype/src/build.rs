@@ -1,9 +1,9 @@
 //! The MPI constructors (MPI 4.1, section 5.1) on loops.
 //!
-//! Displacements and strides are in bytes. Bounds follow the standard: the bounds of all children,
-//! those without data included. Two things are left to the caller, who applies [`Loop::resized`]
-//! with what the MPI library reports: the padding that a struct gets for alignment, and the rule
-//! that an explicit bound of one struct field outranks the natural bounds of the others.
+//! Displacements and strides are in bytes. Bounds follow the standard: those of all children, including children
+//! without data. Two things are left to the caller, who applies [`Loop::resized`] with what the MPI library reports.
+//! One is the alignment padding of a struct. The other is the rule that an explicit bound of one struct field overrides
+//! the natural bounds of the others.
 
 use crate::error::{Error, Result};
 use crate::fuse;
@@ -21,17 +21,17 @@ pub enum Order {
 /// `MPI_DISTRIBUTE_*` with its argument (`None` = default argument).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
-    /// Not distributed: the dimension is whole on every process.
+    /// Not distributed: every process has the whole dimension.
     None,
     /// One block per process, of the given length.
     Block(Option<u64>),
-    /// Blocks of the given length dealt round robin.
+    /// Blocks of the given length, round robin.
     Cyclic(Option<u64>),
 }
 
 const BOUNDS: Error = Error::Overflow("bounds beyond 63 bits");
 
-/// Lower and upper bound over everything a constructor places.
+/// Lower and upper bound of everything that a constructor places.
 #[derive(Clone, Copy)]
 struct Bounds(Option<(i128, i128)>);
 
@@ -39,7 +39,7 @@ impl Bounds {
     fn new() -> Bounds {
         Bounds(None)
     }
-    /// Adds `count` children at `at`, each an extent after the other.
+    /// Adds `count` children at `at`, one extent apart.
     fn add(&mut self, at: i128, count: u64, child: &Loop) -> Result<()> {
         if count == 0 {
             return Ok(());
@@ -66,22 +66,22 @@ impl Loop {
     /// Leaf: `n` contiguous bytes, lb 0, extent n.
     ///
     /// # Panics
-    /// If `n` is above 2^63 − 1; lengths that come from outside go through [`Loop::contig`].
+    /// If `n` is above 2^63 − 1; use [`Loop::contig`] for untrusted lengths.
     pub fn bytes(n: u64) -> Loop {
         fuse::contig(n)
             .and_then(|placed| Loop::assemble(0, n as i128, placed))
             .expect("a run of bytes has at most 2^63 - 1 of them")
     }
 
-    /// `count` children, each an extent after the other (`MPI_Type_contiguous`).
+    /// `count` children, one extent apart (`MPI_Type_contiguous`).
     pub fn contig(count: u64, child: &Loop) -> Result<Loop> {
         let mut bounds = Bounds::new();
         bounds.add(0, count, child)?;
         bounds.finish(fuse::vector(count, child.extent(), child.0.placed.clone())?)
     }
 
-    /// `count` blocks of `blocklen` children, `stride` bytes from block to block
-    /// (`MPI_Type_create_hvector`; for `MPI_Type_vector` multiply by the child's extent first).
+    /// `count` blocks of `blocklen` children, `stride` bytes apart (`MPI_Type_create_hvector`). For `MPI_Type_vector`
+    /// multiply by the child's extent first.
     pub fn vector(count: u64, blocklen: u64, stride: i64, child: &Loop) -> Result<Loop> {
         let mut bounds = Bounds::new();
         if count > 0 {
@@ -186,8 +186,8 @@ impl Loop {
         array.finish()
     }
 
-    /// One process's share of a distributed array (`MPI_Type_create_darray`); the process grid is
-    /// row-major whatever the array's order. The extent is that of the whole array.
+    /// One process's share of a distributed array (`MPI_Type_create_darray`). The process grid is row-major, whatever
+    /// the array's order. The extent is that of the whole array.
     pub fn darray(
         ranks: u64,
         rank: u64,
@@ -250,7 +250,7 @@ struct Pick {
     step: u64,
 }
 
-/// What process `coord` of `procs` owns of a dimension of `size` elements.
+/// The elements of a dimension of `size` that process `coord` of `procs` owns.
 fn share(dim: usize, size: u64, how: Distribution, procs: u64, coord: u64) -> Result<Vec<Pick>> {
     match how {
         Distribution::None => {
@@ -325,7 +325,7 @@ impl Array {
             extent: child.extent() as i128,
         }
     }
-    /// Adds a dimension of `size` elements of which `picks` are taken.
+    /// Adds a dimension of `size` elements, of which `picks` are taken.
     fn pick(&mut self, size: u64, picks: &[Pick]) -> Result<()> {
         let element = i64::try_from(self.extent).map_err(|_| BOUNDS)?;
         let scaled = |n: u64| {

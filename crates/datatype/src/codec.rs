@@ -1,4 +1,4 @@
-//! The encoded form of a loop: what goes over the wire and what its hash is taken of.
+//! The encoded form of a loop, which is sent over the wire and hashed.
 //!
 //! Format, version 1. Numbers are LEB128; signed ones (marked s) are zigzag-coded first.
 //!
@@ -11,12 +11,11 @@
 //!              | 4 fields body (gap(s) body)*(fields-1)                   struct
 //! ```
 //!
-//! A gap is the distance from one block's displacement to the next one's; the first displacement is 0.
-//! The size does not depend on counts, lengths and strides but for the digits of the numbers.
+//! A gap is the distance from one block's displacement to the next one's; the first displacement is 0. Counts, lengths
+//! and strides affect the size only by the digits of the numbers.
 //!
-//! The decoder builds the tree with the same constructors as everybody and accepts the input only if
-//! encoding the result gives back the same bytes: there is one encoding per loop, and no
-//! second list of rules to keep in step.
+//! The decoder builds the tree with the public constructors. It accepts the input only if encoding the result gives the
+//! same bytes. So each loop has one encoding, and there is no second list of rules to maintain.
 
 use crate::error::{Error, Result};
 use crate::fuse;
@@ -30,8 +29,8 @@ pub const MAX_ENCODED: usize = 512 << 10;
 const VERSION: u8 = 1;
 
 impl Loop {
-    /// Compact encoding; size independent of counts. Canonical: equal loops encode equally.
-    /// Computed once per loop.
+    /// Compact encoding, whose size does not depend on counts. Canonical: equal loops encode equally. Computed once per
+    /// loop.
     pub fn encode(&self) -> Arc<[u8]> {
         self.0
             .encoded
@@ -55,7 +54,7 @@ impl Loop {
         })
     }
 
-    /// Strict decoder: bounded depth and size, rejects anything `encode` would not produce.
+    /// Strict decoder with bounded depth and size; rejects anything that `encode` would not produce.
     pub fn decode(bytes: &[u8]) -> Result<Loop> {
         if bytes.len() > MAX_ENCODED {
             return Err(Error::Malformed {
@@ -158,7 +157,7 @@ fn put_body(out: &mut Vec<u8>, body: &Body) {
     }
 }
 
-/// Bytes being decoded.
+/// The input of the decoder.
 struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -199,8 +198,7 @@ impl Input<'_> {
         Ok((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
-    /// A count of things that take at least a byte each, so that nothing larger than the input
-    /// is ever allocated for.
+    /// A count of items of at least one byte each, so that no allocation exceeds the input.
     fn length(&mut self) -> Result<usize> {
         let n = self.number()?;
         if n > (self.bytes.len() - self.at) as u64 {
@@ -223,7 +221,7 @@ impl Input<'_> {
         Ok(displs)
     }
 
-    /// A body. What the constructors make of a degenerate one is caught by the comparison at the end.
+    /// A body. The comparison at the end rejects degenerate bodies, which the constructors simplify.
     fn body(&mut self, level: u32) -> Result<Arc<Body>> {
         if level > MAX_DEPTH {
             return Err(self.error("more than 32 levels"));

@@ -1,11 +1,10 @@
 //! Copy from one pattern to another.
 //!
-//! Idea: both sides are walked in bursts; where block lengths agree, or one side's block holds
-//! many of the other's, a whole burst is one kernel call and no buffer lies between. Where they
-//! do not match, such calls move a block or two each; then the bytes go by way of a buffer in
-//! the first-level cache, packed and unpacked by kernels that run at full length. Which of the two
-//! holds shows in the first steps. Measured (1 MiB, Zen 5): 8 of 16 bytes to 8 of 24 direct 18.5 GB/s,
-//! staged 13.9; 24 of 32 to 8 of 16 direct 1.8, staged 10.1.
+//! Idea: both sides are walked in bursts. Where block lengths agree, or one side's block contains many of the other's,
+//! a whole burst is one kernel call without a buffer in between. Otherwise such calls would move a block or two each.
+//! The bytes then go through a buffer in the first-level cache, packed and unpacked by kernels that run at full length.
+//! The first steps show which of the two is the case. Measured (1 MiB, Zen 5), 8 of 16 bytes to 8 of 24: direct 18.5
+//! GB/s, staged 13.9. Measured, 24 of 32 to 8 of 16: direct 1.8, staged 10.1.
 
 use crate::buffer::{Source, Target};
 use crate::kernel::{self, BlockGrid, Steps};
@@ -15,17 +14,16 @@ use std::cmp::Ordering;
 
 /// Direct steps tried first.
 const TRIAL: u64 = 8;
-/// Mean bytes of a direct step from which no buffer is used.
+/// Mean bytes of a direct step from which on no buffer is used.
 const STEP: u64 = 512;
-/// The buffer (bytes); fits the first-level cache beside what is read and written.
+/// Size of the buffer (bytes); it fits the first-level cache beside the data read and written.
 const STAGE: usize = 16 << 10;
 
 /// Copies stream byte i of the source to stream byte i of the destination, for all bytes that both have.
 ///
 /// # Safety
-/// Every byte that `src_pattern` covers relative to `src` is readable, every byte that
-/// `dst_pattern` covers relative to `dst` is writable and not otherwise accessed, and no byte
-/// belongs to both.
+/// Every byte that `src_pattern` covers relative to `src` is readable. Every byte that `dst_pattern` covers relative to
+/// `dst` is writable and not otherwise accessed. No byte belongs to both.
 pub unsafe fn copy(src: *const u8, src_pattern: &Pattern, dst: *mut u8, dst_pattern: &Pattern) {
     let len = src_pattern.len.min(dst_pattern.len);
     let (from, to) = (src_pattern.slice(0, len), dst_pattern.slice(0, len));
@@ -63,7 +61,7 @@ pub unsafe fn copy(src: *const u8, src_pattern: &Pattern, dst: *mut u8, dst_patt
     }
 }
 
-/// Copies burst by burst; returns early if the bursts are short. Bytes done.
+/// Copies burst by burst; returns early if the bursts are short. Returns the bytes copied.
 ///
 /// # Safety
 /// As [`copy`].
@@ -76,7 +74,7 @@ unsafe fn direct(src: *const u8, from: &Pattern, dst: *mut u8, to: &Pattern) -> 
         }
         steps += 1;
         let len = a.len.min(b.len);
-        // Blocks of the shorter length: as many as both bursts hold, or as fill the longer block.
+        // Blocks of the shorter length: as many as both bursts have, or as fill the longer block.
         let count = match a.len.cmp(&b.len) {
             Ordering::Equal => a.count.min(b.count),
             Ordering::Greater => b.count.min(a.len / len),
@@ -107,7 +105,7 @@ unsafe fn direct(src: *const u8, from: &Pattern, dst: *mut u8, to: &Pattern) -> 
     from.position()
 }
 
-/// Copies stream bytes [at, end) by way of a buffer.
+/// Copies stream bytes [at, end) through a buffer.
 fn staged(from: &mut Source<'_>, to: &mut Target<'_>, at: u64, end: u64) {
     let mut stage = [0u8; STAGE];
     let mut at = at;

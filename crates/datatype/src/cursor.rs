@@ -1,17 +1,16 @@
 //! Partial processing (DT section III.B): a walk that stops after any byte and starts anywhere.
 //!
-//! The cursor holds a short queue of bursts and refills it from the tree when it runs dry. A
-//! refill finds its place in O(depth · log blocks); the queue grows from one refill to the next, so
-//! that a seek followed by a single run stays cheap and a long walk pays the descent rarely. One
-//! burst stands for a whole regular level.
+//! The cursor holds a short queue of bursts and refills it from the tree when it runs dry. A refill finds its position
+//! in O(depth · log blocks). The queue grows with each refill: a seek followed by a single run stays cheap, and a long
+//! walk rarely pays for a descent. One burst stands for a whole regular level.
 
 use crate::pattern::{Pattern, Run};
 use crate::walk::{Burst, Flow, ON, Sink};
 use std::ops::ControlFlow;
 
-/// Most bursts looked up ahead.
+/// Most bursts in the queue.
 const AHEAD: usize = 32;
-/// Bursts looked up after a seek.
+/// Bursts fetched after a seek.
 const FIRST: usize = 2;
 
 /// Walks the runs of a pattern; can stop after any byte, go on, and start anywhere.
@@ -27,7 +26,7 @@ pub struct Cursor {
     filled: usize,
     /// Size of the next refill.
     quota: usize,
-    /// Bytes already taken of the front burst's first block.
+    /// Bytes already taken from the front burst's first block.
     taken: u64,
 }
 
@@ -39,7 +38,7 @@ const NONE: Burst = Burst {
 };
 
 impl Pattern {
-    /// Walks the runs step by step.
+    /// A cursor at the start of the pattern.
     pub fn cursor(&self) -> Cursor {
         Cursor::new(self.clone())
     }
@@ -64,7 +63,7 @@ impl Cursor {
         self.position
     }
 
-    /// Goes to a stream position, at most the pattern's end. O(depth log blocks), paid by the next run.
+    /// Moves to a stream position, at most the pattern's end. The next run pays for it: O(depth log blocks).
     pub fn seek(&mut self, stream: u64) {
         let stream = stream.min(self.pattern.len);
         if stream == self.position {
@@ -99,7 +98,7 @@ impl Cursor {
         Some(run)
     }
 
-    /// What is left of the block at the position.
+    /// The rest of the block at the position.
     fn front(&mut self) -> Option<Run> {
         if self.head == self.filled && !self.refill() {
             return None;
@@ -111,8 +110,8 @@ impl Cursor {
         })
     }
 
-    /// What is left of the burst at the position: whole blocks when the position is at the start of
-    /// one, otherwise the rest of the block.
+    /// The rest of the burst at the position: whole blocks if the position is at the start of one, otherwise the rest
+    /// of the block.
     pub(crate) fn front_burst(&mut self) -> Option<Burst> {
         let rest = self.front()?;
         if self.taken == 0 {
@@ -126,7 +125,7 @@ impl Cursor {
         })
     }
 
-    /// Takes `len` bytes, at most what is left of the front block.
+    /// Takes `len` bytes, at most the rest of the front block.
     fn advance(&mut self, len: u64) {
         self.position += len;
         self.taken += len;
@@ -135,7 +134,7 @@ impl Cursor {
         }
     }
 
-    /// Takes `bytes` of what `front_burst` gave, at most all of it.
+    /// Takes `bytes` of the result of `front_burst`, at most all.
     pub(crate) fn advance_burst(&mut self, bytes: u64) {
         let (len, mut bytes) = (self.ahead[self.head].len, bytes);
         if self.taken == 0 && bytes >= len {
@@ -161,7 +160,7 @@ impl Cursor {
         }
     }
 
-    /// Looks up the next bursts; false at the end.
+    /// Fetches the next bursts; false at the end.
     fn refill(&mut self) -> bool {
         let left = self.pattern.len - self.fetched;
         if left == 0 {
@@ -180,7 +179,7 @@ impl Cursor {
     }
 }
 
-/// Takes bursts until it is full.
+/// Collects bursts until it is full.
 struct BurstBuffer<'a> {
     bursts: &'a mut [Burst],
     filled: usize,

@@ -1,9 +1,9 @@
-//! What can be wrong with a datatype.
+//! Errors of datatypes.
 
 /// Why a loop, pattern or conversion was refused.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A size, extent or offset leaves the range of 63 bits, or the tree grows too deep or large.
+    /// A size, extent or offset exceeds 63 bits, or the tree is too deep or too large.
     #[error("datatype too large: {0}")]
     Overflow(&'static str),
     /// An argument that no datatype can have.

@@ -1,8 +1,8 @@
 //! Loop fusion (DT section III.B, figure 7): builds the bodies in canonical form.
 //!
-//! Problem: programs nest constructors freely (a contiguous of a contiguous inside a vector), and
-//! each level costs time in every walk and bytes in every request. Idea: each constructor here
-//! returns the simplest tree that keeps the typemap order:
+//! Problem: programs nest constructors freely (a contiguous of a contiguous inside a vector). Each level costs time in
+//! every walk and bytes in every request. Idea: each constructor here returns the simplest tree that keeps the typemap
+//! order:
 //!
 //! - contig of bytes is bytes; a vector whose blocks touch is bytes;
 //! - a vector of a vector whose strides line up is one vector;
@@ -12,7 +12,7 @@
 //!   struct is spliced in;
 //! - levels of one element and blocks of no bytes vanish; a shift moves up to the root.
 //!
-//! The rules are applied to their own results without change (the decoder relies on it).
+//! Rules must not change their own results, because the decoder relies on canonical form.
 
 use crate::error::{Error, Result};
 use crate::loops::{Body, Field, Joins, LoopKind, MAX, MAX_DEPTH, MAX_NODES, Placed};
@@ -166,7 +166,7 @@ pub(crate) fn blocks(displs: Vec<i64>, child: Placed) -> Result<Placed> {
     apart(displs, child)
 }
 
-/// Equal blocks, none of which touches the next if they are plain bytes.
+/// Equal blocks; none is adjacent to the next if they are plain bytes.
 fn apart(mut displs: Vec<i64>, child: Arc<Body>) -> Result<Placed> {
     let at = displs[0];
     if displs.len() == 1 {
@@ -240,7 +240,7 @@ pub(crate) fn indexed(
             .map(|(&d, &n)| Ok((place(d)?, n.checked_mul(child.size).ok_or(SIZE)?)));
         return runs(list.collect::<Result<Vec<_>>>()?);
     }
-    // A unit that is itself strided in step gives way to its own unit.
+    // A unit that is itself strided in step is replaced by its own unit.
     if let LoopKind::Vector {
         count: inner,
         stride: step,
@@ -289,7 +289,7 @@ pub(crate) fn indexed(
     finish_indexed(places, starts, stride, child)
 }
 
-/// The node for blocks of different lengths, none of which continues the one before it.
+/// The node for blocks of different lengths; none continues the one before it.
 fn finish_indexed(
     mut displs: Vec<i64>,
     starts: Vec<u64>,
@@ -399,7 +399,7 @@ pub(crate) fn structure(parts: Vec<Placed>) -> Result<Placed> {
     finish_struct(flat)
 }
 
-/// Adds a field; bytes that continue the bytes before them join these.
+/// Adds a field; bytes adjacent to the bytes before them are joined to these.
 fn push(flat: &mut Vec<Placed>, part: Placed) -> Result<()> {
     if let Some(last) = flat.last_mut()
         && matches!(
@@ -416,7 +416,7 @@ fn push(flat: &mut Vec<Placed>, part: Placed) -> Result<()> {
     Ok(())
 }
 
-/// The fields as byte runs, if they already are lists of runs.
+/// The fields as byte runs, if all of them are lists of runs.
 fn as_runs(flat: &[Placed]) -> Result<Option<Vec<(i64, u64)>>> {
     let mut list = Vec::with_capacity(flat.len());
     for part in flat {
@@ -447,7 +447,7 @@ fn as_runs(flat: &[Placed]) -> Result<Option<Vec<(i64, u64)>>> {
     Ok(Some(list))
 }
 
-/// The unit, its stride and the counts, if the fields repeat one unit at one stride.
+/// The unit, its stride and the counts, if the fields are copies of one unit at one stride.
 fn same_unit(flat: &[Placed]) -> Option<(i64, Arc<Body>, Vec<u64>)> {
     let (stride, unit) = flat.iter().find_map(|p| match &p.body.kind {
         LoopKind::Vector { stride, child, .. } => Some((*stride, child.clone())),
@@ -569,7 +569,7 @@ fn nodes(below: u64) -> Result<u64> {
     }
 }
 
-/// Makes the displacements count from the first.
+/// Makes the displacements relative to the first one.
 fn rebase(displs: &mut [i64]) -> Result<()> {
     let at = displs[0];
     for d in displs {
@@ -578,7 +578,7 @@ fn rebase(displs: &mut [i64]) -> Result<()> {
     Ok(())
 }
 
-/// The prefix counts of joined boundaries and their number.
+/// Prefix counts of joined boundaries, and their total.
 fn joins(boundaries: impl Iterator<Item = bool> + Clone, blocks: usize) -> (Joins, u64) {
     if !boundaries.clone().any(|j| j) {
         return (Joins::default(), 0);

@@ -1,5 +1,5 @@
-//! Questions about a stream range, answered on one path down the tree: O(depth · log blocks),
-//! or O(depth) in regular levels.
+//! Queries about a stream range, answered on one path down the tree: O(depth · log blocks), or O(depth) in regular
+//! levels.
 
 use crate::loops::{Body, LoopKind};
 use crate::walk::{Cut, block_of};
@@ -128,7 +128,7 @@ pub(crate) fn runs_before(body: &Body, s: u64) -> u64 {
     }
 }
 
-/// Adds what begins in block `i` to what begins in the blocks before it.
+/// Adds what begins in block `i` to what begins in earlier blocks.
 fn blocks_before(before: u64, joins: &crate::loops::Joins, i: usize, within: u64) -> u64 {
     if within == 0 {
         before - joins.before(i)
@@ -147,7 +147,7 @@ pub(crate) fn runs_before_in_copies(unit: &Body, stride: i64, s: u64) -> u64 {
     }
     let (i, rest) = (s / unit.size, s % unit.size);
     let within = runs_before(unit, rest);
-    // Boundary b joins copy b - 1 and copy b; a boundary counts once copy b has begun.
+    // Boundary b joins copy b - 1 and copy b; it counts once copy b has begun.
     let joins = match (unit.end == stride, within) {
         (false, _) => 0,
         (true, 0) => i.saturating_sub(1),
@@ -156,7 +156,7 @@ pub(crate) fn runs_before_in_copies(unit: &Body, stride: i64, s: u64) -> u64 {
     i * unit.regions + within - joins
 }
 
-/// Lowest offset and one past the highest of stream bytes `[lo, hi)`, not empty.
+/// Lowest offset and one past the highest of stream bytes `[lo, hi)`, which must not be empty.
 pub(crate) fn bounds(body: &Body, lo: u64, hi: u64) -> (i128, i128) {
     if lo == 0 && hi == body.size {
         return (body.lo as i128, body.hi as i128);
@@ -214,8 +214,8 @@ pub(crate) fn bounds_in_copies(unit: &Body, stride: i64, lo: u64, hi: u64) -> (i
     })
 }
 
-/// Bounds of a range over placed units: partial first and last unit, whole ones between, whose
-/// extreme places `between` tells.
+/// Bounds of a range over placed units: partial first and last unit, and whole ones between, whose extremes `between`
+/// returns.
 fn by_units(
     cut: Cut,
     unit: &Body,

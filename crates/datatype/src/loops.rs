@@ -1,19 +1,18 @@
 //! The loop tree (DT section III.B).
 //!
-//! A [`Loop`] is a *body* placed somewhere plus the bounds (lb, extent) that tell how it tiles.
-//! Bounds matter only where something tiles the loop, so they are kept at the root alone; inside
-//! the tree each level states its own stride. Bodies are normalised: the first stream byte lies at
-//! offset 0, the shift moves up to the root. Bodies are immutable and shared.
+//! A [`Loop`] is a placed *body* plus the bounds (lb, extent) that say how it tiles. Bounds matter only where the loop
+//! is tiled, so they are stored only at the root; inside the tree each level has its own stride. Bodies are normalised:
+//! the first stream byte is at offset 0, and the shift moves up to the root. Bodies are immutable and shared.
 //!
-//! Every node knows its size, its bounds, where its stream ends, how many runs it has and whether
-//! it is monotone, so that all questions about ranges are answered by descending one path.
+//! Every node stores its size, its bounds, the end of its stream, its number of runs and whether it is monotone. All
+//! queries about ranges therefore descend one path.
 
 use crate::error::{Error, Result};
 use std::sync::{Arc, OnceLock};
 
-/// Deepest tree (levels, leaf included) that can be built or decoded.
+/// Deepest tree that can be built or decoded (levels, including the leaf).
 pub const MAX_DEPTH: u32 = 32;
-/// Most nodes of a tree, shared ones counted as often as they are reached.
+/// Most nodes of a tree, where shared nodes count each time they are reached.
 pub(crate) const MAX_NODES: u64 = 1 << 20;
 /// Largest size or offset.
 pub(crate) const MAX: i128 = i64::MAX as i128;
@@ -26,7 +25,7 @@ pub struct LoopHash(pub [u8; 16]);
 #[derive(Clone)]
 pub struct Loop(pub(crate) Arc<Root>);
 
-/// A placed body with its bounds, and its encoded form once somebody asked for it.
+/// A placed body with its bounds, and its encoded form once it was requested.
 pub(crate) struct Root {
     pub lb: i64,
     pub extent: i64,
@@ -42,7 +41,7 @@ pub(crate) struct Placed {
     pub body: Arc<Body>,
 }
 
-/// A node of the tree with what it knows about itself. All offsets count from its first stream byte.
+/// A node of the tree with its precomputed properties. All offsets are relative to its first stream byte.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub kind: LoopKind,
@@ -54,17 +53,17 @@ pub(crate) struct Body {
     pub hi: i64,
     /// One past the offset of the last stream byte.
     pub end: i64,
-    /// Runs, adjacent ones joined.
+    /// Number of runs, with adjacent ones joined.
     pub regions: u64,
-    /// Levels, this one included.
+    /// Levels, including this one.
     pub depth: u32,
-    /// Nodes below and including this one.
+    /// Nodes of the subtree.
     pub nodes: u64,
     /// Offsets ascend along the stream, without overlap.
     pub monotone: bool,
 }
 
-/// The five kinds. What they hold is never degenerate: see `fuse`.
+/// The five kinds. They are never degenerate: see `fuse`.
 #[derive(Debug)]
 pub(crate) enum LoopKind {
     /// `size` adjacent bytes.
@@ -97,16 +96,16 @@ pub(crate) enum LoopKind {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub displ: i64,
-    /// Stream position of its first byte in the struct.
+    /// Stream position of its first byte within the struct.
     pub start: u64,
     /// Runs that begin before it.
     pub runs: u64,
-    /// It continues the run that the field before it ends with.
+    /// Whether it continues the last run of the field before it.
     pub joined: bool,
     pub body: Arc<Body>,
 }
 
-/// How many of the block boundaries 1..=i join two runs, for each block i; empty when none does.
+/// For each block i, how many of the boundaries 1..=i join two runs; empty if none does.
 #[derive(Debug, Default)]
 pub(crate) struct Joins(pub Box<[u64]>);
 
@@ -126,7 +125,7 @@ impl Joins {
 }
 
 impl Body {
-    /// The unit's copies at `stride` are adjacent bytes.
+    /// Whether the unit's copies at `stride` are adjacent.
     pub fn dense(&self, stride: i64) -> bool {
         matches!(self.kind, LoopKind::Contig) && stride >= 0 && stride as u64 == self.size
     }
@@ -248,11 +247,11 @@ impl Loop {
     pub fn extent(&self) -> i64 {
         self.0.extent
     }
-    /// Lowest offset that holds data; 0 for an empty loop.
+    /// Lowest offset with data; 0 for an empty loop.
     pub fn true_lb(&self) -> i64 {
         self.at() + self.body().lo
     }
-    /// From the lowest offset that holds data to one past the highest.
+    /// From the lowest offset with data to one past the highest.
     pub fn true_extent(&self) -> u64 {
         (self.body().hi - self.body().lo) as u64
     }
@@ -260,20 +259,20 @@ impl Loop {
     pub fn depth(&self) -> u32 {
         self.body().depth
     }
-    /// Runs in one instance, adjacent ones joined; known without walking them.
+    /// Runs in one instance, with adjacent ones joined; O(1).
     pub fn regions(&self) -> u64 {
         self.body().regions
     }
-    /// One run, and tiling it stays one run (size == extent, lb == true_lb).
+    /// Whether it is one run, also when tiled (size == extent, lb == true_lb).
     pub fn is_contiguous(&self) -> bool {
         self.body().dense(self.extent()) && (self.size() == 0 || self.lb() == self.true_lb())
     }
-    /// Offsets never decrease along the stream of one instance and its runs do not overlap: what MPI asks of a
-    /// filetype for writing.
+    /// Whether offsets ascend along the stream of one instance without overlap, as MPI requires of a filetype for
+    /// writing.
     pub fn ascends(&self) -> bool {
         self.size() == 0 || self.body().monotone
     }
-    /// The same, also when tiled.
+    /// The same when tiled.
     pub fn is_monotone(&self) -> bool {
         self.size() == 0 || (self.body().monotone && self.extent() >= self.body().hi)
     }
@@ -313,7 +312,7 @@ impl std::fmt::Debug for Loop {
     }
 }
 
-/// Writes the tree; long block lists are cut short.
+/// Prints the tree; long block lists are abbreviated.
 fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
     const SHOWN: usize = 4;
     match &body.kind {

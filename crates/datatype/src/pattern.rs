@@ -1,4 +1,4 @@
-//! Endless tilings of a loop and ranges of their stream.
+//! Endless tilings of a loop, and ranges of their stream.
 
 use crate::error::{Error, Result};
 use crate::fuse;
@@ -16,16 +16,16 @@ pub struct Run {
     pub len: u64,
 }
 
-/// A range of the stream of an endlessly tiled loop: file side (offsets are file offsets) or
-/// memory side (offsets relative to the buffer's base address).
+/// A range of the stream of an endlessly tiled loop. On the file side offsets are file offsets; on the memory side they
+/// are relative to the buffer's base address.
 ///
-/// [`Pattern::new`] checks that all offsets of the range fit 63 bits. A pattern assembled or
-/// changed by hand is not checked; its offsets wrap around.
+/// [`Pattern::new`] checks that all offsets of the range fit 63 bits. A pattern that was built or changed by hand is
+/// not checked; its offsets wrap around.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// Where tile 0 begins (bytes).
+    /// Offset of tile 0 (bytes).
     pub disp: i64,
-    /// What is tiled, by its extent.
+    /// The loop that is tiled, by its extent.
     pub tile: Loop,
     /// First stream byte, counted from the start of tile 0.
     pub start: u64,
@@ -33,7 +33,7 @@ pub struct Pattern {
     pub len: u64,
 }
 
-/// One byte; every contiguous pattern is a tiling of it, so that they all share one hash.
+/// A loop of one byte: every contiguous pattern is a tiling of it, so that all share one hash.
 fn one_byte() -> Loop {
     static BYTE: OnceLock<Loop> = OnceLock::new();
     BYTE.get_or_init(|| Loop::bytes(1)).clone()
@@ -57,7 +57,7 @@ impl Pattern {
         if matches!(placed.body.kind, LoopKind::Contig) {
             return Ok(Pattern::contiguous(placed.at, len));
         }
-        // The displacement carries the place, so that the same list elsewhere has the same hash.
+        // The displacement holds the position, so that the same list at another offset has the same hash.
         let (at, extent) = (placed.at, placed.body.hi as i128 - placed.body.lo as i128);
         let tile = Loop::assemble(
             placed.body.lo as i128,
@@ -67,8 +67,8 @@ impl Pattern {
         Pattern::new(at, tile, 0, len)
     }
 
-    /// Stream bytes `[start, start + len)` of `tile`, tiled from `disp`. Refuses ranges with
-    /// offsets beyond 63 bits, and bytes out of an empty tile.
+    /// Stream bytes `[start, start + len)` of `tile`, tiled from `disp`. Refuses ranges with offsets beyond 63 bits,
+    /// and bytes of an empty tile.
     pub fn new(disp: i64, tile: Loop, start: u64, len: u64) -> Result<Pattern> {
         if start as i128 + len as i128 > MAX {
             return Err(Error::Overflow("stream position beyond 2^63 - 1"));
@@ -91,13 +91,12 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Nothing to visit.
+    /// Whether it is empty.
     fn is_void(&self) -> bool {
         self.len == 0 || self.tile.size() == 0
     }
 
-    /// The unit and stride that the tiling repeats without end; a vector that goes on evenly from
-    /// tile to tile dissolves.
+    /// The unit and stride that the tiling repeats; a vector that continues evenly from tile to tile is dissolved.
     pub(crate) fn unit(&self) -> (&Body, i64) {
         let (body, extent) = (self.tile.body(), self.tile.extent());
         match &body.kind {
@@ -132,8 +131,8 @@ impl Pattern {
         self.regions() <= 1
     }
 
-    /// Offsets ascend along the stream, without overlap. Judged by the tile: a short range of a
-    /// tile that is not monotone as a whole counts as monotone only if it is a single run.
+    /// Offsets ascend along the stream, without overlap. It is judged by the tile: a short range of a non-monotone tile
+    /// counts as monotone only if it is a single run.
     pub fn is_monotone(&self) -> bool {
         if self.is_contiguous() {
             return true;
@@ -143,19 +142,18 @@ impl Pattern {
         body.monotone && (tiles.0 / body.size == tiles.1 / body.size || self.tile.is_monotone())
     }
 
-    /// Number of coalesced runs; closed form, never walks a regular pattern.
+    /// Number of runs with adjacent ones joined; closed form for regular patterns.
     pub fn regions(&self) -> u64 {
         if self.is_void() {
             return 0;
         }
         let (unit, stride) = self.unit();
         let before = |s: u64| locate::runs_before_in_copies(unit, stride, s);
-        // The run that `start` lies in counts although it may begin earlier.
+        // The run that contains `start` counts although it may begin earlier.
         1 + before(self.start.saturating_add(self.len)) - before(self.start + 1)
     }
 
-    /// Sub-range [from, from + len) of this pattern's stream (relative to this pattern), cut to
-    /// what the pattern has.
+    /// Sub-range [from, from + len) of this pattern's stream (relative to this pattern), limited to the pattern.
     pub fn slice(&self, from: u64, len: u64) -> Pattern {
         let from = from.min(self.len);
         let len = len.min(self.len - from);
@@ -176,8 +174,8 @@ impl Pattern {
         Some((at + locate::offset_in_copies(unit, stride, self.start + s)) as i64)
     }
 
-    /// Monotone patterns: how many of this pattern's stream bytes lie below `offset`.
-    /// O(depth log blocks). For other patterns the answer means nothing, but is at most `len`.
+    /// Monotone patterns: number of this pattern's stream bytes below `offset`. O(depth log blocks). For other patterns
+    /// the answer is meaningless, but at most `len`.
     pub fn stream_at(&self, offset: i64) -> u64 {
         if self.is_void() {
             return 0;
@@ -190,7 +188,7 @@ impl Pattern {
         let last = self.start.saturating_add(self.len - 1);
         let rel = offset as i128 - self.disp as i128 - self.tile.at() as i128;
         let (first, last) = (self.start / unit.size, last / unit.size);
-        // Work from the first unit touched: what lies before it may be out of range.
+        // Relative to the first unit touched: what lies before it may be out of range.
         let rel = rel - first as i128 * stride as i128;
         let below = if rel <= 0 {
             0
@@ -213,7 +211,7 @@ impl Pattern {
         self.slice(a, b.saturating_sub(a))
     }
 
-    /// Calls `f(stream position, run)` for each run with adjacent runs joined; specialised inner loops.
+    /// Calls `f(stream position, run)` for each run, with adjacent runs joined; specialised inner loops.
     pub fn for_each_run(&self, f: impl FnMut(u64, Run)) {
         let mut joiner = Joiner {
             f,
@@ -224,7 +222,7 @@ impl Pattern {
         joiner.flush();
     }
 
-    /// Walks stream bytes [from, from + len), cut to what the pattern has.
+    /// Walks stream bytes [from, from + len), limited to the pattern.
     pub(crate) fn visit<S: Sink>(&self, from: u64, len: u64, sink: &mut S) -> Flow {
         let from = from.min(self.len);
         let len = len.min(self.len - from);

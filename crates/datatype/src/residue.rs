@@ -1,11 +1,10 @@
 //! First hit of an arithmetic progression in a residue window.
 //!
-//! Problem: runs at `b, b + a, b + 2a, ...` and stripes that repeat every `m` bytes. Which run is the
-//! first to fall on one server, that is, the smallest `k >= 0` with `(a k + b) mod m` in `[l, r]`?
-//! Idea: if no multiple of `a` falls into the window before the first wrap, only the phase after each
-//! wrap matters; these phases are multiples of `-m` modulo `a`, so the same question is asked of the
-//! smaller pair `(m mod a, a)`, as in Euclid's algorithm. Pays when runs lie sparse among the stripes:
-//! O(log m) instead of one step per run.
+//! Problem: runs at `b, b + a, b + 2a, ...` and stripes that repeat every `m` bytes. Which run is the first on one
+//! server, that is, the smallest `k >= 0` with `(a k + b) mod m` in `[l, r]`? Idea: if no multiple of `a` falls into
+//! the window before the first wrap, only the phase after each wrap matters. These phases are multiples of `-m` modulo
+//! `a`, so the same question is asked of the smaller pair `(m mod a, a)`, as in Euclid's algorithm. It pays when runs
+//! are sparse among the stripes: O(log m) instead of one step per run.
 
 /// Smallest `k >= 0` with `(a * k + b) mod m` in the cyclic window of `len` residues from `from`;
 /// `None` if there is none. `m >= 1`; a window of `m` or more residues always hits.

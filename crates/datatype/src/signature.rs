@@ -1,9 +1,9 @@
 //! The basic elements along a stream, and their external32 form (MPI 4.1, section 14.5.2).
 //!
-//! A loop knows bytes only; a [`Signature`] knows which of them form an element and how wide that
-//! element is in memory and in an external32 file. It is a tree of repeats and sequences over equal
-//! elements, each node with its totals, so that a stream position is found in O(depth · log items)
-//! and equal elements convert in bulk. Like a tile, a signature repeats along the stream without end.
+//! A loop describes bytes only. A [`Signature`] says which of them form an element, and how wide that element is in
+//! memory and in an external32 file. It is a tree of repeats and sequences over equal elements, in which each node
+//! stores its totals. A stream position is therefore found in O(depth · log items), and equal elements are converted in
+//! bulk. Like a tile, a signature repeats along the stream.
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub struct Signature(Arc<Node>);
 struct Node {
     total: Totals,
     depth: u32,
-    /// All elements are the same in memory and in the file.
+    /// Whether all elements are the same in memory and in the file.
     plain: bool,
     form: Form,
 }
@@ -133,7 +133,7 @@ impl Totals {
             elements: plus(self.elements, other.elements)?,
         })
     }
-    /// For positions, which may lie past 2^63 in the other representation.
+    /// For positions, which may exceed 2^63 in the other representation.
     fn along(self, unit: Totals, n: u64) -> Totals {
         Totals {
             mem: self.mem.saturating_add(unit.mem.saturating_mul(n)),
@@ -148,7 +148,7 @@ impl Totals {
 const SIZE: Error = Error::Overflow("more than 2^63 - 1 bytes of elements");
 const MAX_LEVELS: u32 = 64;
 
-/// Which representation a position counts bytes of.
+/// The representation in which a position counts bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Mem,
@@ -203,7 +203,7 @@ impl Signature {
         }
     }
 
-    /// One after the other. Neighbours of equal elements merge.
+    /// One after the other. Adjacent equal elements are merged.
     pub fn seq(items: &[Signature]) -> Result<Signature> {
         let mut merged: Vec<Signature> = Vec::new();
         for item in items.iter().filter(|s| s.0.total.elements > 0) {
@@ -245,7 +245,7 @@ impl Signature {
         Ok(Signature(Arc::new(node)))
     }
 
-    /// Bytes of one instance in memory; the loop's size.
+    /// Bytes of one instance in memory: the loop's size.
     pub fn mem_size(&self) -> u64 {
         self.0.total.mem
     }
@@ -260,7 +260,7 @@ impl Signature {
         self.0.total.elements
     }
 
-    /// The element, if all are the same.
+    /// The element, if all are equal.
     pub fn uniform(&self) -> Option<Elem> {
         match self.0.form {
             Form::Elems(elem) => Some(elem),
@@ -268,7 +268,7 @@ impl Signature {
         }
     }
 
-    /// Conversion changes nothing: external32 holds the same bytes.
+    /// Whether conversion changes nothing: external32 has the same bytes.
     pub fn is_plain(&self) -> bool {
         self.0.plain
     }
@@ -329,14 +329,15 @@ impl Signature {
         }
     }
 
-    /// Converts whole elements from memory's to the file's form. `at` is the stream position of
-    /// `native` in memory; `out` takes exactly the external32 bytes of those elements.
+    /// Converts whole elements from the form in memory to external32. `at` is the stream position of `native` in
+    /// memory; `out` must have exactly the external32 size of those elements. An error names an element that does not
+    /// fit.
     pub fn to_external32(&self, at: u64, native: &[u8], out: &mut [u8]) -> Result<()> {
         self.convert(Side::Mem, at, native, out)
     }
 
-    /// Converts whole elements from the file's to memory's form. `at` is the position of
-    /// `external` along the stream in external32; `out` takes exactly the bytes in memory.
+    /// Converts whole elements from external32 to the form in memory. `at` is the stream position of `external` in
+    /// external32; `out` must have exactly their size in memory. An error names an element that does not fit.
     pub fn from_external32(&self, at: u64, external: &[u8], out: &mut [u8]) -> Result<()> {
         self.convert(Side::File, at, external, out)
     }
@@ -377,7 +378,7 @@ impl Signature {
         self.endless(at, end, &mut job)
     }
 
-    /// Converts positions [lo, hi), not empty, of endless instances.
+    /// Converts positions [lo, hi), which must not be empty, of endless instances.
     fn endless(&self, lo: u64, hi: u64, job: &mut Job<'_>) -> Result<()> {
         if let Form::Elems(elem) = &self.0.form {
             return job.convert(*elem, hi - lo);
@@ -393,7 +394,7 @@ impl Signature {
         Ok(())
     }
 
-    /// Converts positions [lo, hi), not empty, of one instance.
+    /// Converts positions [lo, hi), which must not be empty, of one instance.
     fn within(&self, lo: u64, hi: u64, job: &mut Job<'_>) -> Result<()> {
         match &self.0.form {
             Form::Elems(elem) => job.convert(*elem, hi - lo),
@@ -422,7 +423,7 @@ fn deeper(depth: u32) -> Result<u32> {
     }
 }
 
-/// A conversion under way: what is left of both sides.
+/// A conversion in progress: the rest of both sides.
 struct Job<'a> {
     from: Side,
     input: &'a [u8],
@@ -432,7 +433,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Converts the next `bytes` of input, all of them such elements.
+    /// Converts the next `bytes` of input, all of this element type.
     fn convert(&mut self, elem: Elem, bytes: u64) -> Result<()> {
         let (from, to) = match self.from {
             Side::Mem => (elem.mem, elem.file),
@@ -596,7 +597,7 @@ const QUAD_FRACTION: u32 = 112;
 /// The fraction of binary128 has this many bits more than that of extended precision.
 const EXTRA: u32 = QUAD_FRACTION - 63;
 
-/// Same exponent range and bias; the explicit leading bit goes, the fraction gets zeros. Exact.
+/// Same exponent range and bias; the explicit leading bit is dropped, the fraction is padded with zeros. Exact.
 fn quad_of_extended(x: u128) -> u128 {
     let sign = x >> 79 & 1;
     let exponent = x >> 64 & 0x7fff;

@@ -1,14 +1,13 @@
-//! Where a pattern meets regularly repeated stripes of bytes, such as those of one data server.
+//! Searches for the next byte of a pattern on regularly repeated stripes, such as those of one data server.
 //!
-//! Problem: a server must find its part of an access whose runs mostly lie on other servers, without
-//! visiting those.
-//! Idea: descend the tree with a stream range. In regular levels the next copy whose span can meet a
-//! stripe is the first hit of an arithmetic progression in a residue window ([`crate::residue`]): whole
-//! copies are passed over in O(log period), however many. In monotone irregular levels the next stripe's
-//! start is looked up among the displacements. A subtree whose span meets no stripe costs O(1).
-//! Costs: O(depth · log) when the next run met is one of the innermost regular level's; every copy of
-//! an outer level whose span meets a stripe but whose runs do not costs one more search inside it. There
-//! can be 2^61 of these, so a search takes a number of steps, and says how far it came when they are used up.
+//! Problem: a server must find its part of an access whose runs are mostly on other servers, without visiting those.
+//! Idea: descend the tree with a stream range. In regular levels the next copy whose span can touch a stripe is the
+//! first hit of an arithmetic progression in a residue window ([`crate::residue`]). Any number of whole copies is
+//! skipped in O(log period). In monotone irregular levels the next stripe's start is looked up among the displacements.
+//! A subtree whose span touches no stripe costs O(1). Cost: O(depth · log) if the next run on a stripe belongs to the
+//! innermost regular level. Every copy of an outer level whose span touches a stripe but whose runs do not costs one
+//! more search inside it. There can be 2^61 of these, so a search has a limit on steps, and reports its position when
+//! they are used up.
 
 use crate::loops::{Body, LoopKind};
 use crate::pattern::Pattern;
@@ -47,9 +46,9 @@ impl Stripes {
         }
     }
 
-    /// Smallest `k` such that bytes [at + k·stride, + span) meet a stripe.
+    /// Smallest `k` such that bytes [at + k·stride, + span) touch a stripe.
     fn first_meeting(&self, at: i64, stride: i64, span: u64) -> Option<u64> {
-        // A span from o meets [s, s + len) when o is in [s - (span - 1), s + len).
+        // A span from o touches [s, s + len) when o is in [s - (span - 1), s + len).
         let before = span - 1;
         let window = self.len.saturating_add(before);
         if window >= self.period {
@@ -65,7 +64,7 @@ impl Stripes {
     }
 }
 
-/// What a search for the next byte on a stripe came to. Positions count from the pattern's start.
+/// The result of a search for the next byte on a stripe. Positions are relative to the pattern's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
     /// The byte at this stream position is the next one.
@@ -76,12 +75,12 @@ pub enum Meeting {
     NotBefore(u64),
 }
 
-/// Fewest steps of a search: more than one descent through the deepest tree takes, so that each search gets on.
+/// Least steps of a search: more than one descent through the deepest tree takes, so that each search makes progress.
 pub const MIN_STEPS: u64 = 4 * crate::loops::MAX_DEPTH as u64;
 
 impl Pattern {
-    /// The smallest stream position of this pattern, `from` or later, whose byte lies on a stripe.
-    /// Regular levels are passed in closed form. May take a step per copy of an outer level.
+    /// The smallest stream position of this pattern, `from` or later, whose byte lies on a stripe. Regular levels are
+    /// skipped in closed form. It may take a step per copy of an outer level.
     pub fn first_on(&self, stripes: &Stripes, from: u64) -> Option<u64> {
         let mut from = from;
         loop {
@@ -93,8 +92,8 @@ impl Pattern {
         }
     }
 
-    /// The same in at most `steps` steps, of which those taken are subtracted; each is O(log period + log blocks).
-    /// At least [`MIN_STEPS`] are needed to be sure that the search gets on.
+    /// The same in at most `steps` steps, which are reduced by those taken; each is O(log period + log blocks). At
+    /// least [`MIN_STEPS`] are needed for guaranteed progress.
     pub fn search_on(&self, stripes: &Stripes, from: u64, steps: &mut u64) -> Meeting {
         if from >= self.len || self.tile.size() == 0 || stripes.len == 0 {
             return Meeting::Never;
@@ -119,10 +118,10 @@ impl Pattern {
 /// A search ran out of steps: nothing was found before this position.
 struct Stopped(u64);
 
-/// The first position in a stream range, if there is one.
+/// The first position in a stream range, if any.
 type Found = Result<Option<u64>, Stopped>;
 
-/// Adds what lies before the part that was searched.
+/// Adds the part before the searched one.
 fn behind(before: u64, found: Found) -> Found {
     match found {
         Ok(found) => Ok(found.map(|position| before + position)),
@@ -130,15 +129,15 @@ fn behind(before: u64, found: Found) -> Found {
     }
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'a> {
     on: &'a Stripes,
-    /// Steps that may still be taken.
+    /// Remaining steps.
     left: u64,
 }
 
 impl Search<'_> {
-    /// One more step, to be taken at stream position `at`.
+    /// Counts a step at stream position `at`.
     fn step(&mut self, at: u64) -> Result<(), Stopped> {
         self.left = self.left.checked_sub(1).ok_or(Stopped(at))?;
         Ok(())
@@ -251,8 +250,7 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// The first find among blocks first..=last. When they ascend, those that end before the next
-    /// stripe are passed over.
+    /// The first find among blocks first..=last. If they ascend, blocks that end before the next stripe are skipped.
     fn search<'s>(
         &self,
         search: &mut Search<'s>,
@@ -268,8 +266,8 @@ impl Blocks<'_> {
             }
             block += 1;
             if self.monotone && block <= last {
-                // All bytes of the next blocks lie at or after the start of the next one. The last
-                // block that begins before the next stripe may reach into it; those before cannot.
+                // All bytes of the next blocks are at or after the start of the next one. The last block that begins
+                // before the next stripe may reach into it; those before cannot.
                 let start = self.displs[block];
                 let gap = search.on.gap(self.at.wrapping_add(start));
                 let stripe = start.saturating_add_unsigned(gap);
@@ -350,7 +348,7 @@ mod tests {
                 let expected = hits.iter().copied().find(|s| *s >= from);
                 prop_assert_eq!(pattern.first_on(&on, from), expected, "from {}", from);
             }
-            // With few steps at a time the same is found, and nothing is passed over.
+            // With few steps at a time the same byte is found, and nothing is skipped.
             let (mut from, mut slices) = (0, 0);
             let found = loop {
                 let mut steps = MIN_STEPS;
@@ -369,7 +367,7 @@ mod tests {
         }
     }
 
-    /// 2^40 copies, each of which spans all stripes and has no byte on ours: no closed form is known.
+    /// 2^40 copies, each of which spans all stripes and has no byte on this server's: no closed form is known.
     #[test]
     fn a_search_ends_when_its_steps_are_used_up() {
         let pair = Loop::vector(2, 1, 1 << 18, &Loop::bytes(2)).unwrap();
@@ -405,7 +403,7 @@ mod tests {
         };
         assert_eq!(pattern.first_on(&on(1 << 16), 0), None);
         assert_eq!(pattern.first_on(&on(0), 300), Some(300));
-        // A stride that drifts against the period meets each stripe after a while.
+        // A stride that drifts against the period touches each stripe after a while.
         let tile = Loop::vector(1 << 40, 1, (1 << 18) + 2, &Loop::bytes(2)).unwrap();
         let pattern = Pattern::new(0, tile, 0, 1 << 41).unwrap();
         assert_eq!(pattern.first_on(&on(1 << 16), 0), Some(1 << 16));

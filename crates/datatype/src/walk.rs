@@ -1,17 +1,16 @@
 //! Walking the runs of a stream range.
 //!
-//! Problem: calling back once per run costs more than moving 8 bytes. Idea: hand out *bursts*, many
-//! equal blocks at one stride, and *grids*, bursts at a second stride, and whole lists of
-//! irregular blocks, so that the receiver runs its own tight loop. A range that cuts a loop is a
-//! partial head, a middle of whole children and a partial tail at each level; finding both ends
-//! takes O(depth · log blocks).
+//! Problem: calling back once per run costs more than moving 8 bytes. Idea: pass *bursts* (many equal blocks at one
+//! stride), *grids* (bursts at a second stride), and whole lists of irregular blocks. The receiver then runs its own
+//! tight loop. A range that cuts a loop is a partial head, a middle of whole children and a partial tail at each level.
+//! Finding both ends takes O(depth · log blocks).
 //!
-//! Offsets wrap: patterns are checked when they are made, so that final offsets always fit.
+//! Offsets wrap: patterns are checked when they are made, so that final offsets fit.
 
 use crate::loops::{Body, LoopKind};
 use std::ops::ControlFlow;
 
-/// Whether to go on.
+/// Whether to continue.
 pub(crate) type Flow = ControlFlow<()>;
 pub(crate) const ON: Flow = ControlFlow::Continue(());
 
@@ -24,7 +23,7 @@ pub(crate) struct Burst {
     pub count: u64,
 }
 
-/// Receives a walk in stream order. Blocks that follow one another may be adjacent.
+/// Receives a walk in stream order. Consecutive blocks may be adjacent.
 pub(crate) trait Sink {
     /// `len` bytes at `at`.
     fn block(&mut self, at: i64, len: u64) -> Flow;
@@ -212,7 +211,7 @@ impl Cut {
     }
 }
 
-/// The block that holds unit `unit`.
+/// The block that contains unit `unit`.
 pub(crate) fn block_of(starts: &[u64], unit: u64) -> usize {
     starts.partition_point(|&s| s <= unit) - 1
 }

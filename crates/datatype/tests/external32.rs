@@ -84,7 +84,7 @@ proptest! {
         s.from_external32(file_at, &external, &mut back).unwrap();
         prop_assert_eq!(&back, &native);
         if s.is_plain() { prop_assert_eq!(&external, &native) }
-        // Half an element is refused on both sides, as is a buffer of the wrong length.
+        // Half an element is refused on both sides, and so is a buffer of the wrong length.
         if let Some(w) = (from..to).find(|i| widths[i % n].0 > 1).map(|i| sum(from..i, |w| w.0)) {
             let cut = &native[..w as usize + 1];
             prop_assert!(matches!(s.to_external32(mem_at, cut, &mut external), Err(Error::Invalid(_))));
@@ -237,7 +237,7 @@ fn long_double() {
         assert_eq!(to_file(long_double, &native, 16).unwrap(), external);
         assert_eq!(from_file(long_double, &external, 16).unwrap(), native);
     }
-    // What 64 bits of significand cannot hold is rounded to nearest, ties to even, into the exponent if need be.
+    // Values that 64 bits of significand cannot hold are rounded to nearest, ties to even, into the exponent if needed.
     let round = |fraction: u128| from_file(long_double, &quad(0, 0x3fff, fraction), 16).unwrap();
     assert_eq!(round(1), extended(0, 0x3fff, lead));
     assert_eq!(round(1 << 48), extended(0, 0x3fff, lead));

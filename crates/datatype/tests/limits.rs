@@ -55,7 +55,7 @@ fn sizes_and_extents_beyond_63_bits() {
         c,
         &byte
     )));
-    // Nothing but extent: the data is empty, the bounds still count.
+    // Extent without data: it is empty, and the bounds still count.
     let hollow = Loop::bytes(0).resized(0, i64::MAX).unwrap();
     let (many, far) = (u64::MAX, i64::MIN);
     assert!(overflows(Loop::vector(many, many, far, &hollow)));
@@ -131,7 +131,7 @@ fn nesting_is_bounded() {
     }
     assert_eq!(Loop::decode(&l.encode()).unwrap(), l);
     assert!(overflows(Loop::vector(2, 1, 2 * l.extent() + 1, &l)));
-    // A tree that shares its children counts them as often as they are reached.
+    // Shared children count each time they are reached.
     let mut wide = Loop::bytes(1);
     let grown = (0..MAX_DEPTH).try_for_each(|_| {
         let other = Loop::vector(2, 1, 2 * wide.extent() + 1, &wide)?;
@@ -158,7 +158,7 @@ fn patterns_beyond_the_address_space() {
     ])));
 }
 
-/// Anything that walked the blocks would not come back.
+/// Anything that walked the blocks would not return.
 #[test]
 fn a_vector_of_2_to_the_40_blocks_is_closed_form() {
     let blocks = 1u64 << 40;
@@ -227,7 +227,7 @@ fn fusion() {
     assert_eq!(fields(&[(1, 0), (1, 8), (1, 40)]).kind(), "blockindexed");
     assert_eq!(fields(&[(1, 0), (1, 8), (1, 16)]).kind(), "vector");
     assert_eq!(fields(&[(1, 0), (2, 4), (1, 12)]).kind(), "contig");
-    // A 3-D subarray whose inner two dimensions are whole is one run per plane, here one in all.
+    // A 3-D subarray whose inner two dimensions are whole is one run per plane, and here a single run.
     let slab = Loop::subarray(&[9, 5, 5], &[3, 5, 5], &[2, 0, 0], Order::C, &int).unwrap();
     assert_eq!(
         (slab.kind(), slab.regions(), slab.true_lb()),
@@ -265,7 +265,7 @@ fn encodings_have_one_form() {
         .1,
         "number above 64 bits"
     );
-    // Claims of more blocks than there are bytes allocate nothing.
+    // Claims of more blocks than there are bytes cause no allocation.
     for kind in 2..5 {
         assert_eq!(
             at(&[1, 0, 0, 0, kind, 255, 255, 255, 255, 15, 0]).1,

@@ -509,7 +509,7 @@ proptest! {
     }
 }
 
-/// Uses a decoded loop: whatever a peer sent must not overflow or run away.
+/// Uses a decoded loop: hostile input must not overflow or loop for ever.
 fn survives(l: &Loop) {
     let len = l.size().min(1000);
     for start in [0, l.size() / 2, l.size().saturating_sub(1), 7] {
