@@ -15,6 +15,7 @@ CLEAN = [
     "crates/device",
     "crates/faults",
     "crates/layout",
+    "crates/pyapi",
     "crates/rpc",
     "crates/sched",
     "crates/sim",

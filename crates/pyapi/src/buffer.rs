@@ -1,19 +1,19 @@
-//! The caller's memory through the buffer protocol: any shape, any strides, no copy.
+//! The caller's memory through the buffer protocol: any shape and strides, without a copy.
 use penstock_datatype::{Pattern, Source, Target};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 
-/// Memory that stays where it is until this is dropped.
+/// A held buffer, whose memory does not move until it is dropped.
 pub struct Buffer {
     held: PyUntypedBuffer,
 }
 
-/// Where bytes of a held buffer are, for a thread without the interpreter's lock.
+/// The address of a held buffer, for a thread without the interpreter's lock.
 #[derive(Clone, Copy)]
 pub struct Base(*mut u8);
 
-// SAFETY: only an address. Whoever makes a Source or Target of it holds the Buffer for that time; two Python threads
+// SAFETY: only an address. Whoever makes a Source or Target of it holds the Buffer for that time. Two Python threads
 // that use one buffer at once get torn bytes, as they do with any Python I/O.
 unsafe impl Send for Base {}
 // SAFETY: as above.
@@ -60,7 +60,7 @@ impl Buffer {
         self.held.item_size() as u64
     }
 
-    /// Its bytes in the order of a C array, whatever its strides.
+    /// Its bytes in C array order, whatever its strides.
     pub fn pattern(&self) -> PyResult<Pattern> {
         let (counts, strides) = self.dimensions();
         crate::section::nested(0, self.item_size(), &counts, &strides)

@@ -1,4 +1,4 @@
-//! A deployment: its name space and its counts.
+//! A deployment: its name space and its statistics.
 use crate::error::{deployment_error, forked, os_error};
 use crate::file::File;
 use crate::stats;
@@ -23,7 +23,7 @@ const IO: i32 = 5;
 #[pyclass(frozen, module = "penstock._penstock")]
 pub struct Client {
     client: penstock_client::Client,
-    /// Of the process that made the connections.
+    /// The process that made the connections.
     process: u32,
 }
 
@@ -119,7 +119,7 @@ impl Client {
         servers.iter().map(|s| s.id.0).collect()
     }
 
-    /// Whether the process that connected is this one.
+    /// Whether this is the process that connected.
     #[getter]
     fn usable(&self) -> bool {
         std::process::id() == self.process
@@ -185,7 +185,7 @@ impl Client {
                 };
                 match stat {
                     Ok(stat) => found.push((path, stat)),
-                    // Removed meanwhile.
+                    // The entry was removed meanwhile.
                     Err(e) if e.kind() == ErrorKind::NotFound => {}
                     Err(e) => return Err(e),
                 }
@@ -236,7 +236,7 @@ impl Client {
         self.call(py, path, |c| c.set_attributes(path, &change))
     }
 
-    /// All names acknowledged so far are on stable storage afterwards.
+    /// Makes all names acknowledged so far durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, "/", penstock_client::Client::sync_metadata)
     }

@@ -10,17 +10,17 @@ pub fn os_error(e: &penstock_client::Error, path: &str) -> PyErr {
     PyOSError::new_err((e.errno(), e.to_string(), path.to_string()))
 }
 
-/// An error about the deployment at `path`, with errno.
+/// An error about the deployment at `path`, with an errno.
 pub fn deployment_error(errno: i32, message: String, path: &str) -> PyErr {
     PyOSError::new_err((errno, message, path.to_string()))
 }
 
-/// The file is closed, as Python's own files say it.
+/// The error of a closed file, with the text of Python's own files.
 pub fn closed() -> PyErr {
     PyValueError::new_err("I/O operation on closed file")
 }
 
-/// Connections can't be shared with the process that forked this one.
+/// An error: connections cannot be shared with the process that forked this one.
 pub fn forked(what: &str) -> PyErr {
     PyOSError::new_err((
         BAD_FILE,

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::{Mutex, PoisonError};
 
-/// Descriptors of the same host where they are granted, one request per data server elsewhere.
+/// Uses descriptors on the same host where they are granted, otherwise one request per data server.
 const FORM: Form = Form::Shortcut;
 
 /// An open file. Offsets and lengths in bytes. Usable by several threads at once.
@@ -19,7 +19,7 @@ pub struct File {
     /// `None`: closed.
     file: Mutex<Option<penstock_client::File>>,
     path: String,
-    /// Of the process that opened it.
+    /// The process that opened it.
     process: u32,
 }
 
@@ -65,7 +65,7 @@ impl Drop for File {
         if std::process::id() != self.process
             && let Some(file) = self.take()
         {
-            // The parent's connections must not hear of it.
+            // The parent's connections must not be affected.
             std::mem::forget(file);
         }
     }
@@ -83,7 +83,7 @@ fn at(offset: u64, len: u64) -> PyResult<Pattern> {
     Ok(Pattern::contiguous(offset as i64, len))
 }
 
-/// `buffer` must look as the section does.
+/// Checks that `buffer` has the shape of the section.
 fn fit(
     buffer: &Buffer,
     offset: i64,
@@ -171,8 +171,8 @@ impl File {
         self.call(py, |f| f.write(&pattern, FORM, &mut source))
     }
 
-    /// Reads (offset, length) ranges one after the other into `buffer`, all in flight at once. Returns the bytes that
-    /// lay before the end of the file.
+    /// Reads (offset, length) ranges into `buffer`, one after the other in memory and all in flight at once. Returns
+    /// the bytes before the end of the file.
     fn read_ranges(
         &self,
         py: Python<'_>,
@@ -222,7 +222,7 @@ impl File {
         self.call(py, |f| f.read(&file, FORM, &mut target))
     }
 
-    /// Writes them.
+    /// The same as a write.
     fn write_section(
         &self,
         py: Python<'_>,
@@ -244,7 +244,7 @@ impl File {
         self.call(py, |f| f.write(&file, FORM, &mut source))
     }
 
-    /// Bytes.
+    /// Length of the file in bytes.
     fn len(&self, py: Python<'_>) -> PyResult<u64> {
         self.call(py, penstock_client::File::len)
     }

@@ -1,8 +1,8 @@
-//! The extension module `penstock._penstock`: what Python needs of the client library, and no more.
+//! The extension module `penstock._penstock`: the part of the client library that Python needs.
 //!
-//! Files with offsets, sections of arrays, names, counts. The classes that people use stand in `python/penstock` and
-//! are written in Python. Every call that can wait gives the interpreter's lock away for its length, and bytes go
-//! between the caller's buffer and the sockets without a copy in between.
+//! It has files with offsets, sections of arrays, names and statistics. The public classes are in `python/penstock`,
+//! written in Python. Every call that may wait releases the interpreter's lock meanwhile. Bytes go between the caller's
+//! buffer and the sockets without an intermediate copy.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -19,7 +19,7 @@ mod file;
 mod section;
 mod stats;
 
-/// Bytes in Penstock, for the Python package `penstock`.
+/// Files in Penstock, for the Python package `penstock`.
 #[pyo3::pymodule]
 mod _penstock {
     #[pymodule_export]

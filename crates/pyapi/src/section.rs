@@ -1,9 +1,9 @@
-//! A strided section of an array that lies in a file, and the strided memory it goes to or comes from.
+//! A strided section of an array in a file, and the strided memory on the other side.
 //!
-//! Problem: `view[::2, 5:90, ::-1]` names bytes by a count and a stride per dimension, on both sides. Idea: dimensions
-//! are put in the order in which the file has them (largest file stride outermost) and turned so that file offsets
-//! ascend; memory strides follow. Both sides are then a nest of vectors: one loop each, whatever the number of elements,
-//! so that one request per data server carries the access. Always used for sections; nothing to set.
+//! Problem: `view[::2, 5:90, ::-1]` selects bytes by a count and a stride per dimension, on both sides. Idea:
+//! dimensions are sorted as in the file (largest file stride outermost) and reversed where needed, so that file offsets
+//! ascend; memory strides follow. Both sides are then nested vectors: one loop each, whatever the number of elements.
+//! One request per data server carries the access. It is used for all sections and has no parameters.
 use penstock_datatype::{Error, Loop, Pattern, Result};
 
 /// One access: bytes in the file, bytes in memory, in the same order.
@@ -13,7 +13,7 @@ pub struct Section {
     pub file: Pattern,
     /// Relative to `shift` bytes from the first element in memory.
     pub memory: Pattern,
-    /// Where the first byte of the file's order lies in memory.
+    /// Memory offset of the first byte in file order.
     pub shift: i64,
 }
 

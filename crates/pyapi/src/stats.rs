@@ -1,4 +1,4 @@
-//! Counts as Python dictionaries.
+//! Statistics as Python dictionaries.
 use penstock_client::{FormCounts, Stats};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
