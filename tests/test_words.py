@@ -14,6 +14,7 @@ CLEAN = [
     "crates/datatype",
     "crates/device",
     "crates/faults",
+    "crates/fuse",
     "crates/layout",
     "crates/pyapi",
     "crates/rpc",

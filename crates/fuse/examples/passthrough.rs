@@ -1,7 +1,7 @@
-//! The least that a FUSE file system can do: one directory shown at another place, each call passed on to it.
+//! A minimal FUSE file system: shows one directory at another place, and passes each call on to it.
 //!
-//! What a call costs here is what FUSE costs; the benchmarks compare mounts with it. Like those it keeps the page cache
-//! out of the way. `passthrough SOURCE MOUNTPOINT`, until it is unmounted.
+//! Its cost is the cost of FUSE; the benchmarks compare mounts with it. Like mounts of Penstock it bypasses the page
+//! cache. `passthrough SOURCE MOUNTPOINT` runs until it is unmounted.
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,

@@ -4,7 +4,7 @@ use penstock_client::Looked;
 use penstock_wire::message::{Attributes, NodeKind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes that one call should move at best.
+/// Preferred I/O size in bytes.
 const BLOCK: u32 = 1 << 20;
 
 pub fn kind(kind: NodeKind) -> FileType {
@@ -15,7 +15,7 @@ pub fn kind(kind: NodeKind) -> FileType {
     }
 }
 
-/// Nanoseconds since the epoch, before it too.
+/// Converts nanoseconds since the epoch, which may be negative.
 pub fn time(ns: i64) -> SystemTime {
     let distance = Duration::from_nanos(ns.unsigned_abs());
     let time = if ns < 0 {
@@ -26,7 +26,7 @@ pub fn time(ns: i64) -> SystemTime {
     time.unwrap_or(UNIX_EPOCH)
 }
 
-/// The other way round; as far as 64 bits reach.
+/// The reverse, saturating at 64 bits.
 pub fn nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),

@@ -1,21 +1,21 @@
-//! Bytes between the kernel and the data servers.
+//! Reads and writes between the kernel and the data servers.
 use crate::errno::{errno, invalid};
 use fuser::ReplyData;
 use penstock_client::{File, Form, Result};
 use penstock_datatype::{Pattern, Source, Target};
 use std::cell::RefCell;
 
-/// Bytes of one read or write; more the kernel cannot send at once.
+/// Largest read or write: the kernel cannot send more at once.
 pub(crate) const MAX_IO: u32 = 1 << 20;
-/// Bytes that one call copies from file to file.
+/// Most bytes that one call copies from file to file.
 const COPY: u64 = 8 << 20;
 
 thread_local! {
-    /// Bytes on their way.
+    /// The thread's transfer buffer.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One run of a file.
+/// A pattern of one run.
 fn range(offset: u64, len: u64) -> Result<Pattern> {
     let offset = i64::try_from(offset).map_err(|_| invalid("an offset beyond 2^63"))?;
     Ok(Pattern::contiguous(offset, len))
@@ -27,7 +27,7 @@ fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
     Ok(usize::try_from(n).unwrap_or(0).min(into.len()))
 }
 
-/// Answers with as many bytes as there are.
+/// Answers with the bytes before the end of the file.
 pub(crate) fn read(file: &File, offset: u64, size: usize, reply: ReplyData) {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < size {
@@ -47,7 +47,7 @@ pub(crate) fn write(file: &File, offset: u64, from: &[u8]) -> Result<u32> {
     Ok(u32::try_from(n).unwrap_or(0))
 }
 
-/// Copies from file to file, as much as one call may and there is. Returns how much.
+/// Copies from file to file, up to the limit of one call and the end of the source. Returns the number of bytes.
 pub(crate) fn copy(
     (from, offset_in): (&File, u64),
     (to, offset_out): (&File, u64),
@@ -73,7 +73,7 @@ pub(crate) fn copy(
     })
 }
 
-/// Reserves space for a range; the file reaches to its end afterwards.
+/// Reserves space for a range; the file extends at least to its end afterwards.
 pub(crate) fn allocate(file: &File, offset: u64, length: u64) -> Result<()> {
     let end = offset
         .checked_add(length)

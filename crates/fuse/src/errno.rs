@@ -1,4 +1,4 @@
-//! What the kernel is answered where a call has failed.
+//! Errors for the kernel.
 use fuser::Errno;
 use penstock_client::{Error, ErrorKind};
 
@@ -7,7 +7,7 @@ pub(crate) fn errno(e: &Error) -> Errno {
     Errno::from_i32(e.errno())
 }
 
-/// For calls on a node that the kernel knows already: if it is gone, the kernel looks its name up again.
+/// For calls on a node that the kernel already knows: if it is gone, the kernel looks its name up again.
 pub(crate) fn stale(e: &Error) -> Errno {
     match e.kind() {
         ErrorKind::NotFound => Errno::ESTALE,

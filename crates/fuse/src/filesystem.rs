@@ -26,12 +26,12 @@ use std::time::{Duration, SystemTime};
 /// Flag of open(2) inside the kernel: to run it.
 const FOR_EXECUTION: i32 = 0x20;
 
-/// Opens pass the page cache by, so that each read shows what servers hold.
+/// Files are opened without the page cache, so that each read shows what the servers have.
 fn daemon_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
 
-/// Flags of an open that the kernel has a descriptor for, and which.
+/// Flags and descriptor of an open that is passed through to the kernel.
 fn passed(way: &Way) -> Option<(FopenFlags, &BackingId)> {
     match way {
         Way::Daemon => None,
@@ -47,10 +47,10 @@ fn when(time: TimeOrNow) -> When {
     }
 }
 
-/// Tells how a file is open in this mount. Not listed: it belongs to no copy.
+/// Extended attribute that shows how a file is open in this mount. Not listed, so that copies do not include it.
 const WAY_XATTR: &str = "user.penstock.way";
 
-/// No attributes of this kind here.
+/// An error: attributes of this kind are not supported.
 fn unsupported(name: &str) -> Error {
     Error::Local {
         what: format!("attribute {name}"),
@@ -73,7 +73,7 @@ impl Filesystem for Penstock {
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
-            // Who writes need not ask first whether the file has capabilities of its own.
+            // Writers need not ask first whether the file has capabilities of its own.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
         for flag in wanted {
@@ -87,9 +87,9 @@ impl Filesystem for Penstock {
         {
             self.passthrough.disable("this kernel has none");
         }
-        // What is passed through is on a file system of its own, not on one stacked on others.
+        // The passed-through file is on a file system of its own, not on a stacked one.
         let _ = config.set_max_stack_depth(1);
-        // Both keep to what is possible.
+        // Values that are too large are reduced.
         let _ = config.set_max_write(bytes::MAX_IO);
         let _ = config.set_max_readahead(bytes::MAX_IO);
         Ok(())
@@ -105,7 +105,7 @@ impl Filesystem for Penstock {
             name: name.to_owned(),
         };
         match self.stat(request, &what) {
-            // It has a name all the same, by which it can be removed. Whoever asks for its length is told.
+            // It still has a name, by which it can be removed. The error appears when its length is needed.
             Err(e) if e.kind() == ErrorKind::Damaged => {
                 self.entry_without_length(self.node(request, &what), reply);
             }
@@ -141,7 +141,7 @@ impl Filesystem for Penstock {
         reply: ReplyAttr,
     ) {
         let node = id(ino);
-        // A new length sets the time by itself.
+        // A new length changes the time by itself.
         let mtime = mtime.filter(|t| size.is_none() || *t != TimeOrNow::Now);
         let change = Change {
             mode: mode.map(|m| m & 0o7777),
@@ -195,7 +195,7 @@ impl Filesystem for Penstock {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        // Pipes, sockets and devices are of one host; a file system of many has none.
+        // Pipes, sockets and devices belong to one host and are not supported.
         if !matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG) {
             reply.error(Errno::EPERM);
             return;
@@ -421,7 +421,7 @@ impl Filesystem for Penstock {
                 0 => bytes::write(&open.file(), offset, data)?,
                 _ => open.append(|file, end| bytes::write(file, end, data))?,
             };
-            // O_SYNC has this bit too. The kernel leaves it to us.
+            // O_SYNC has this bit too. The kernel leaves this to the file system.
             if flags.0 & libc::O_DSYNC != 0 {
                 self.handles.sync(&open)?;
             }
@@ -434,7 +434,7 @@ impl Filesystem for Penstock {
     }
 
     fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        // No bytes are held back: each write was acknowledged by the servers.
+        // No bytes are buffered: each write was acknowledged by the servers.
         empty(self.locks.closed(id(ino), owner.0), reply);
     }
 
@@ -516,7 +516,7 @@ impl Filesystem for Penstock {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // The kernel has checked; the first page is asked for with all the groups of the caller.
+        // The kernel has checked permissions; the first page is requested with all groups of the caller.
         let user = User {
             uid: request.uid(),
             gid: request.gid(),
@@ -564,7 +564,7 @@ impl Filesystem for Penstock {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // The kernel takes no notice of the attributes of these two.
+        // The kernel ignores the attributes of these two.
         let dot = dot(ino);
         for (position, name) in [(0, "."), (1, "..")] {
             if position >= offset
@@ -583,7 +583,7 @@ impl Filesystem for Penstock {
             let looked = self.look_all(&user, entries);
             (at + DOTS..).zip(entries.iter().zip(&looked)).position(
                 |(p, ((name, _), (a, looked)))| {
-                    // Of what nobody knows the kernel has to ask again, and hears the error.
+                    // Attributes that are unknown are not cached: the kernel asks again and gets the error.
                     let ttl = looked.map_or(Duration::ZERO, |_| self.ttl(a));
                     let attr = attributes(a, &looked.unwrap_or_default());
                     reply.add(attr.ino, p + 1, name, &ttl, &attr, GENERATION)
@@ -665,7 +665,7 @@ impl Filesystem for Penstock {
             if name == WAY_XATTR {
                 return Ok(self.passthrough.describe(id(ino)).into_bytes());
             }
-            // Asked for by programs that know nothing of it, again and again.
+            // Programs that do not know the file system ask for these again and again.
             if !["user.", "trusted."].iter().any(|n| name.starts_with(n)) {
                 return Err(unsupported(name));
             }
@@ -733,7 +733,7 @@ impl Filesystem for Penstock {
         _whence: i32,
         reply: ReplyLseek,
     ) {
-        // The kernel then takes the file for one run of data, as POSIX allows.
+        // The kernel then treats the file as one run of data, as POSIX allows.
         reply.error(Errno::ENOSYS);
     }
 

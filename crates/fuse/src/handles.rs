@@ -1,7 +1,7 @@
-//! What the kernel has open, by the numbers that it was given.
+//! Open files and directories, by the numbers that the kernel got.
 //!
-//! A file that loses its last name while it is open here is kept by the metadata server; it is given up with the last
-//! handle. All tables are bounded by [`MAX_OPEN`].
+//! A file that loses its last name while it is open here is kept by the metadata server (open-unlinked); the last close
+//! releases it. All tables are bounded by [`MAX_OPEN`].
 use crate::listing::Listing;
 use crate::passthrough::Way;
 use penstock_client::{Error, ErrorKind, File, OpenFiles, Result};
@@ -11,22 +11,22 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-/// Files, and as many directories, open at once.
+/// Most open files, and most open directories.
 const MAX_OPEN: usize = 1 << 16;
-/// Whoever appends holds the lock on this byte, which no file reaches: appending is one at a time, on all hosts.
+/// An appender locks this byte, which no file reaches: appends are serialised on all hosts.
 const APPEND: u64 = i64::MAX as u64 - 1;
 
 /// An open file.
 #[derive(Debug)]
 pub struct Open {
     pub node: FileId,
-    /// Replaced when the file gets another layout before its first byte.
+    /// Replaced if the file gets another layout before its first byte.
     file: RwLock<File>,
-    /// It runs as its owner or group, which a write by others ends.
+    /// Whether it runs as its owner or group, which a write by others ends.
     pub set_id: AtomicBool,
-    /// How the kernel was told to read and write it.
+    /// Who reads and writes it: the kernel or the daemon.
     pub way: Way,
-    /// Holds the append lock, apart from the accesses.
+    /// The handle that holds the append lock, separate from accesses.
     appender: OnceLock<File>,
 }
 
@@ -48,7 +48,7 @@ impl Open {
             .clone()
     }
 
-    /// Opened again, after its layout was changed.
+    /// Replaces the file, which was opened again after a change of its layout.
     pub fn replace(&self, file: File) {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
@@ -58,7 +58,7 @@ impl Open {
         let appender = match self.appender.get() {
             Some(appender) => appender,
             None => {
-                // With the capability of the open file: over TCP the daemon's own user may have no rights to the file.
+                // Opened with the capability of the open file: over TCP the daemon's own user may have no rights to it.
                 let opened = self.file().beside()?;
                 self.appender.get_or_init(|| opened)
             }
@@ -77,7 +77,7 @@ struct Tables {
     directories: HashMap<u64, Arc<Mutex<Listing>>>,
     /// Handles per open file.
     counts: HashMap<FileId, usize>,
-    /// Open files without a name.
+    /// Open-unlinked files.
     removed: HashSet<FileId>,
 }
 
@@ -122,10 +122,10 @@ impl Handles {
         of_node.cloned().collect()
     }
 
-    /// Returns when the bytes, length and name of an open file are on stable storage.
+    /// Makes the bytes, length and name of an open file durable.
     pub fn sync(&self, open: &Open) -> Result<()> {
         match open.file().sync() {
-            // A file without a name has none to make durable.
+            // An open-unlinked file has no name to make durable.
             Err(Error::LostName { .. }) if self.tables().removed.contains(&open.node) => Ok(()),
             done => done,
         }
@@ -136,7 +136,7 @@ impl Handles {
         !self.tables().counts.is_empty()
     }
 
-    /// Forgets a handle: what it was, and whether it was the last one of a removed file.
+    /// Closes a handle: returns its file, and whether it was the last one of an open-unlinked file.
     pub fn close_file(&self, handle: u64) -> Option<(Arc<Open>, bool)> {
         let mut tables = self.tables();
         let open = tables.files.remove(&handle)?;

@@ -1,9 +1,9 @@
 //! A deployment as a mounted file system (FUSE).
 //!
-//! The kernel speaks of nodes by id, and so does the metadata server: the mount keeps no table of names. Bytes go
-//! straight between the mount and the data servers, past the kernel's page cache; on the servers' own host through
-//! passed descriptors. Permissions are checked twice: by the kernel with what it knows of nodes, and by the metadata
-//! server for the user who made each call.
+//! The kernel identifies nodes by id, and so does the metadata server: the mount has no table of names. Bytes are
+//! transferred directly between the mount and the data servers, without the kernel's page cache; on the servers' own
+//! host through passed descriptors. Permissions are checked twice: by the kernel with its knowledge of nodes, and by
+//! the metadata server for the user who made each call.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -38,28 +38,28 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How a mount behaves.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Names, and attributes of directories, are trusted for so long.
+    /// How long names, and attributes of directories, are cached.
     pub names: Duration,
-    /// Attributes of files (size, times, permissions) are trusted for so long; an open asks anew.
+    /// How long attributes of files (size, times, permissions) are cached; an open revalidates them.
     pub attributes: Duration,
-    /// Calls served at once.
+    /// Threads that serve calls.
     pub threads: usize,
-    /// Users other than the one who mounts may use it.
+    /// Whether other users than the one who mounts may use it.
     pub others: bool,
-    /// Files that are whole on this host are left to the kernel, where it may.
+    /// Whether files that are entirely on this host are passed through to the kernel, where possible.
     pub passthrough: bool,
-    /// What mount tables show as its source, after `penstock:`: the deployment file.
+    /// Its source in mount tables, after `penstock:`: the deployment file.
     pub source: String,
 }
 
-/// Calls served at once by default.
+/// Default number of threads.
 pub const THREADS: usize = 8;
 
 impl Options {
-    /// 1 s for names, 100 ms for attributes of files, [`THREADS`] threads; open to others if root mounts.
+    /// 1 s for names, 100 ms for attributes of files, [`THREADS`] threads; accessible to others if root mounts.
     pub fn new(source: impl Into<String>) -> Options {
         Options {
             names: Duration::from_secs(1),
@@ -76,7 +76,7 @@ impl Options {
 pub struct Mount(Session<Penstock>);
 
 impl Mount {
-    /// Mounts on `directory`, which exists. Calls wait until [`Mount::serve`].
+    /// Mounts on `directory`, which must exist. Calls wait until [`Mount::serve`]; an error is that of mount(2).
     pub fn new(client: Client, directory: &Path, options: &Options) -> io::Result<Mount> {
         let mut config = Config::default();
         config.mount_options = vec![
@@ -96,7 +96,7 @@ impl Mount {
         Session::new(filesystem, directory, &config).map(Mount)
     }
 
-    /// Serves calls until it is unmounted, by whomever.
+    /// Serves calls until anybody unmounts it.
     pub fn serve(self) -> io::Result<()> {
         self.0.run()
     }

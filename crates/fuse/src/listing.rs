@@ -1,28 +1,28 @@
 //! An open directory, read page by page.
 //!
-//! The kernel asks for entries from a position on; positions count entries from the beginning. One page is in memory,
-//! and of each earlier page its last name, so that a program can go back to where it was (`seekdir`). Entries that
-//! come and go meanwhile may be seen or not, as POSIX has it; those that stay are seen once.
+//! The kernel requests entries from a position on; positions count entries from the beginning. One page is in memory,
+//! and the last name of each earlier page, so that a program can return to an earlier position (`seekdir`). Entries
+//! that are added or removed meanwhile may be seen or not, as POSIX allows; all others are seen once.
 use penstock_client::{Client, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{Attributes, MetaReply, NodeReply, NodeRequest, User};
 
 /// Entries of one page.
 const PAGE: usize = 1024;
-/// Pages whose last names are kept; further ones are read again from the last one kept.
+/// Pages whose last names are stored; later ones are read again from the last one stored.
 const MAX_PAGES: usize = 1 << 16;
 
 #[derive(Debug)]
 pub struct Listing {
     directory: FileId,
     user: User,
-    /// The last name of each page that was read.
+    /// The last name of each page read so far.
     ends: Vec<String>,
-    /// The page in memory: how many entries come before it, and it.
+    /// The page in memory, and the number of entries before it.
     first: usize,
     page: Vec<(String, Attributes)>,
     loaded: bool,
-    /// Nothing follows the page in memory.
+    /// Whether the page in memory is the last one.
     last: bool,
 }
 
@@ -42,7 +42,7 @@ impl Listing {
     /// The entries from position `at` to the end of their page; none at the end of the directory.
     pub fn from(&mut self, client: &Client, at: usize) -> Result<&[(String, Attributes)]> {
         if at == 0 {
-            // Read anew, as after rewinddir.
+            // Read again, as after rewinddir.
             self.loaded = false;
             self.ends.clear();
         }
@@ -60,7 +60,7 @@ impl Listing {
         Ok(&self.page[at - self.first..])
     }
 
-    /// Reads the page that `pages` pages come before.
+    /// Loads the page after `pages` pages.
     fn load(&mut self, client: &Client, pages: usize) -> Result<()> {
         let after = match pages {
             0 => None,
@@ -68,7 +68,7 @@ impl Listing {
         };
         let mut page: Vec<(String, Attributes)> = Vec::new();
         let mut more = true;
-        // Full pages, however much fits into one answer: positions are counted in them.
+        // Pages are full, however much fits into one answer, because positions count in pages.
         while more && page.len() < PAGE {
             let request = NodeRequest::Readdir {
                 id: self.directory,

@@ -1,16 +1,16 @@
 //! Advisory locks: flock(2) and fcntl(2), shared with all other mounts through the metadata server.
 //!
-//! Locks of the two calls do not see each other. The kernel says which call it was, but the library between does not pass
-//! that on; so the system call is looked up in which the thread that asks waits (/proc). Where that cannot be found out
-//! (another process namespace, a mount by somebody who may not look) the lock is taken for both.
-//! The kernel asks for each lock. A lock that somebody else holds is either refused at once or waited for: not by the
-//! thread that serves the kernel, but by one thread for all who wait, which asks the metadata server to tell when locks
-//! are given up. A wait ends when the lock is had, or with a signal: the kernel's word of it cannot be relied on here,
-//! so the thread looks every [`SIGNALS`] for signals that the waiting process has. Whoever would wait for itself, over
-//! however many others, is told at once by the server (EDEADLK).
-//! Locks end with the mount's connection, so no dead mount holds any. While any is held, or a file is open that has no name,
-//! another thread looks every [`LOOK`] whether the connection is still there, and has all claimed over the next one if not.
-//! Parameters: [`MAX_WAITING`], [`SIGNALS`], [`LOOK`], [`ASLEEP`].
+//! Locks of the two calls are independent. The kernel says which call it was, but the FUSE library does not pass that
+//! on. So the mount looks up in which system call the calling thread waits (/proc). Where that is impossible (another
+//! process namespace, a mount by a user who may not look), the lock counts for both. The kernel forwards each lock
+//! request. A lock that conflicts is either refused at once or waited for. Not the thread that serves the kernel waits,
+//! but one thread for all waiters, which asks the metadata server to report when locks are released. A wait ends when
+//! the lock is granted, or with a signal. The kernel's notice of a signal is not reliable here, so the thread checks
+//! every [`SIGNALS`] whether the waiting process has signals. A wait that would be a deadlock, over any number of
+//! owners, is refused at once by the server (EDEADLK). Locks end with the mount's connection, so that no dead mount
+//! holds any. While a lock is held, or an open-unlinked file is open, another thread checks the connection every
+//! [`LOOK`]. If it is lost, the thread claims everything over the next one. Parameters: [`MAX_WAITING`], [`SIGNALS`],
+//! [`LOOK`], [`ASLEEP`].
 use fuser::{Errno, LockOwner, ReplyEmpty};
 use penstock_client::{Client, Error, ErrorKind, FileLeases, Locked, Result};
 use penstock_layout::FileId;
@@ -22,18 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Processes that wait for locks in one mount.
+/// Most waiting processes of one mount.
 const MAX_WAITING: usize = 1024;
-/// How long a signal may go unseen by somebody who waits.
+/// Longest delay until a signal of a waiting process is noticed.
 const SIGNALS: Duration = Duration::from_millis(100);
-/// How long the loss of the connection may go unseen while locks are held; well below the time in which a restarted
-/// metadata server serves claims alone.
+/// Longest delay until the loss of the connection is noticed while locks are held. It is well below the time in which a
+/// restarted metadata server serves claims only.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Longest that a thread which has asked for a lock may take to fall asleep, before it is not asked which call it makes.
+/// Longest time until a thread that has asked for a lock is asleep; after it the lock counts for both calls.
 const ASLEEP: Duration = Duration::from_millis(200);
 
-/// The errors of a lock that cannot be kept account of, of one that is lost, and of all others.
+/// The errors of a lock that cannot be recorded, of a lost lock, and of all others.
 pub(crate) fn errno(e: &Error) -> Errno {
     match e.kind() {
         ErrorKind::Busy => Errno::ENOLCK,
@@ -45,7 +45,7 @@ pub(crate) fn errno(e: &Error) -> Errno {
     }
 }
 
-/// A lock as the kernel describes it.
+/// A lock from the kernel's description.
 pub(crate) fn advisory(
     owner: LockOwner,
     (start, last): (u64, u64),
@@ -67,7 +67,7 @@ pub(crate) fn advisory(
     }
 }
 
-/// By which call a thread asks for a lock. It waits for the answer, or is about to.
+/// The call by which a thread asks for a lock. The thread waits for the answer, or is about to.
 pub(crate) fn family(thread: u32, typ: i32) -> AdvisoryFamily {
     if thread == 0 || typ == libc::F_UNLCK {
         return AdvisoryFamily::Any;
@@ -96,22 +96,22 @@ fn family_of(call: &str) -> AdvisoryFamily {
     }
 }
 
-/// Somebody who waits.
+/// A waiting request.
 struct Waiting {
     file: FileId,
     lock: Advisory,
     /// The thread that called.
     thread: u32,
-    /// Locks given up when it was refused.
+    /// Count of released locks when it was refused.
     seen: u64,
     reply: ReplyEmpty,
 }
 
 #[derive(Default)]
 struct State {
-    /// Who has come since the thread looked last.
+    /// Requests that arrived since the thread's last check.
     arrived: Vec<Waiting>,
-    /// Those and the others that it knows.
+    /// Number of these and of the others that it knows.
     waiting: usize,
 }
 
@@ -119,14 +119,14 @@ struct Shared {
     client: Client,
     leases: Arc<FileLeases>,
     state: Mutex<State>,
-    /// Nothing was held when the tending thread looked.
+    /// Whether nothing was held when the tending thread checked.
     idle: AtomicBool,
 }
 
 /// The locks of a mount.
 pub(crate) struct Locks {
     shared: Arc<Shared>,
-    /// Looks after what is held, from the first lock on.
+    /// The thread that reclaims locks, from the first lock on.
     tender: OnceLock<Option<Thread>>,
 }
 
@@ -135,7 +135,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the metadata server tells of locks given up since `seen`, or it is time to look for signals.
+    /// Waits until the metadata server reports locks released since `seen`, or it is time to check signals.
     fn await_unlock(&self, seen: u64) -> Result<u64> {
         let request = NodeRequest::AwaitUnlock {
             seen,
@@ -147,14 +147,14 @@ impl Shared {
         }
     }
 
-    /// The server need not count it as waiting any more.
+    /// The server no longer counts it as waiting.
     fn leave(&self, file: FileId, lock: Advisory) {
         if let Err(e) = self.leases.lock(file, lock, AdvisoryHow::Leave) {
             log::debug!("{e}");
         }
     }
 
-    /// One look at somebody who waits; `None`: it has its answer.
+    /// Checks a waiting request once; `None`: it has its answer.
     fn serve(&self, mut waiting: Waiting, given_up: Option<u64>) -> Option<Waiting> {
         let (file, lock) = (waiting.file, waiting.lock);
         if is_interrupted(waiting.thread) {
@@ -177,7 +177,7 @@ impl Shared {
         None
     }
 
-    /// Until nobody waits.
+    /// Runs until no request waits.
     fn wait(&self) {
         let mut all: Vec<Waiting> = Vec::new();
         let mut told = None;
@@ -207,11 +207,11 @@ impl Shared {
     }
 }
 
-/// Until the mount is gone: sleeps while nothing is held, and is woken with each lock.
+/// Runs until the mount is gone: sleeps while nothing is held, and is woken by each lock.
 fn tend(shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
         let tended = shared.leases.tend();
-        // Whoever takes a lock after this look finds `idle` set.
+        // A lock taken after this check finds `idle` set.
         let slept = tended.as_ref().is_ok_and(|any| !any) && shared.idle.swap(true, SeqCst);
         drop(shared);
         match tended {
@@ -239,7 +239,7 @@ impl Locks {
         }
     }
 
-    /// Takes, changes or gives up a lock; `wait`: until it can be had.
+    /// Takes, changes or releases a lock; `wait`: until it is granted.
     pub(crate) fn set(
         &self,
         file: FileId,
@@ -261,7 +261,7 @@ impl Locks {
                 reply.ok();
             }
             Ok(Locked::By { given_up, .. }) if wait => {
-                // It will hold the lock one day.
+                // It will hold the lock eventually.
                 self.look_after();
                 let waiting = Waiting {
                     file,
@@ -278,7 +278,7 @@ impl Locks {
         }
     }
 
-    /// There is something to look after from now on.
+    /// From now on there is something to reclaim.
     pub(crate) fn look_after(&self) {
         let thread = self.tender.get_or_init(|| {
             let shared = Arc::downgrade(&self.shared);
@@ -320,7 +320,7 @@ impl Locks {
         state.arrived.push(waiting);
     }
 
-    /// The lock that keeps this one from being taken.
+    /// The conflicting lock, if any.
     pub(crate) fn test(&self, file: FileId, lock: Advisory) -> Result<Option<Advisory>> {
         Ok(
             match self.shared.leases.lock(file, lock, AdvisoryHow::Test)? {
@@ -330,7 +330,7 @@ impl Locks {
         )
     }
 
-    /// An owner has closed the file: its locks are given up.
+    /// An owner has closed the file: its locks are released.
     pub(crate) fn closed(&self, file: FileId, owner: u64) -> Result<()> {
         if !self.shared.leases.holds(file, owner) {
             return Ok(());
@@ -358,10 +358,10 @@ impl Drop for Locks {
     }
 }
 
-/// Whether a thread has signals to deal with, or is gone.
+/// Whether a thread has pending signals, or has ended.
 fn is_interrupted(thread: u32) -> bool {
     if thread == 0 {
-        // Of a process namespace that is not seen from here.
+        // In a process namespace that is not visible here.
         return false;
     }
     match std::fs::read_to_string(format!("/proc/{thread}/status")) {
@@ -398,7 +398,7 @@ mod tests {
         for text in ["", "running\n", "-1 0x7ffe 0x7f9c\n"] {
             assert_eq!(family_of(text), AdvisoryFamily::Any);
         }
-        // This thread asks for nothing, and nobody has this number.
+        // This thread does not ask for a lock, and no thread has this number.
         assert_eq!(family(u32::MAX, libc::F_WRLCK), AdvisoryFamily::Any);
         assert_eq!(family(0, libc::F_WRLCK), AdvisoryFamily::Any);
     }

@@ -1,7 +1,7 @@
-//! What the kernel's calls have in common: for whom they are made, what they answer with, how bytes move.
+//! Common parts of the kernel's calls: their user, their answers, their transfers.
 //!
-//! Each call is made for the user who made it. The kernel does not tell supplementary groups: where a call is refused
-//! without them, they are looked up and it is made again, so that the common case pays nothing.
+//! Each call is carried out for the user who made it. The kernel does not pass supplementary groups. A call that is
+//! refused without them is repeated with them, so that the common case costs nothing.
 use crate::Options;
 use crate::attributes::attributes;
 use crate::errno::{errno, invalid};
@@ -25,11 +25,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Entries whose lengths are asked for together.
+/// Entries whose lengths are requested together.
 pub(crate) const TOGETHER: usize = 64;
-/// Ids are never given twice.
+/// Ids are never reused.
 pub(crate) const GENERATION: Generation = Generation(0);
-/// How long what servers say of free space is trusted.
+/// How long the servers' answer about free space is cached.
 const SPACE: Duration = Duration::from_secs(1);
 
 /// Total and free bytes, files.
@@ -66,7 +66,7 @@ pub(crate) fn access(flags: OpenFlags) -> (bool, bool) {
     }
 }
 
-/// Supplementary groups of a thread, as the kernel tells them.
+/// Supplementary groups of a thread, from /proc.
 pub(crate) fn groups(thread: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Groups:"));
@@ -94,7 +94,7 @@ impl Penstock {
         }
     }
 
-    /// Runs `f` for the caller, at first without supplementary groups.
+    /// Runs `f` for the caller, first without supplementary groups.
     pub(crate) fn with_user<T>(
         &self,
         request: &Request,
@@ -150,7 +150,7 @@ impl Penstock {
         }
     }
 
-    /// A name whose file has no length that could be told: nothing but the name is remembered.
+    /// A name whose file has no known length: only the name is cached.
     pub(crate) fn entry_without_length(&self, found: Result<NodeReply>, reply: ReplyEntry) {
         match found {
             Ok(NodeReply::Look { attributes: a, .. } | NodeReply::Node(a)) => {
@@ -168,7 +168,7 @@ impl Penstock {
             .ok_or_else(|| invalid("no such open file"))
     }
 
-    /// Gives an open file its number, and decides who moves its bytes.
+    /// Assigns a number to an open file, and decides whether the kernel or the daemon transfers its bytes.
     pub(crate) fn admit(
         &self,
         request: &Request,
@@ -193,7 +193,7 @@ impl Penstock {
         }
     }
 
-    /// Makes a file, or opens the one that is there.
+    /// Creates a file, or opens an existing one.
     pub(crate) fn created(
         &self,
         request: &Request,
@@ -222,7 +222,7 @@ impl Penstock {
         Ok((file, a, looked))
     }
 
-    /// What became of a file that lost a name.
+    /// Handles a file that lost a name.
     pub(crate) fn gone(&self, reply: NodeReply) -> Result<()> {
         match reply {
             NodeReply::Unlinked {
@@ -239,7 +239,7 @@ impl Penstock {
         Ok(())
     }
 
-    /// The last handle of a removed file is closed.
+    /// The last handle of an open-unlinked file is closed.
     pub(crate) fn reap(&self, file: FileId) {
         let reaped = self
             .leases
@@ -254,7 +254,7 @@ impl Penstock {
         }
     }
 
-    /// A request that takes a name away, kept if anything is open.
+    /// A request that removes a name; the file is kept if anything is open.
     pub(crate) fn removing(
         &self,
         request: &Request,
@@ -275,7 +275,7 @@ impl Penstock {
         Ok(())
     }
 
-    /// A write by somebody who may not keep them takes the bits away that let a file run as its owner or group.
+    /// A write by a user without the privilege clears the set-user-ID and set-group-ID bits.
     pub(crate) fn clear_set_id(&self, open: &Open) -> Result<()> {
         if !open.set_id.swap(false, Relaxed) {
             return Ok(());
@@ -292,13 +292,13 @@ impl Penstock {
         self.client.node(&User::default(), request).map(drop)
     }
 
-    /// Opening cuts the file to nothing.
+    /// Truncates on open (O_TRUNC).
     pub(crate) fn cut(&self, request: &Request, file: &File) -> Result<()> {
         file.set_len(0)?;
         self.drop_set_id(request, file.id(), file.attributes().mode)
     }
 
-    /// A cut by somebody who may not keep them takes the bits away that let a file run as its owner or group.
+    /// A truncation by a user without the privilege clears the set-user-ID and set-group-ID bits.
     pub(crate) fn drop_set_id(&self, request: &Request, id: FileId, mode: u32) -> Result<()> {
         if request.uid() == 0 || mode & 0o6000 == 0 {
             return Ok(());
@@ -324,7 +324,7 @@ impl Penstock {
         let open = handle.and_then(|h| self.handles.file(h.0));
         if let Some(open) = open {
             match open.file().set_len(len) {
-                // Opened for reading: truncate(2) by path asks for itself.
+                // Opened for reading: truncate(2) by path makes its own request.
                 Err(e) if e.kind() == ErrorKind::Permission => {}
                 done => return done,
             }
@@ -369,7 +369,7 @@ impl Penstock {
         {
             return Ok(space);
         }
-        // Servers that report one total from one host are on one file system.
+        // Servers on one host that report the same total are on one file system.
         let mut seen = Vec::new();
         let mut space = (0, 0, self.client.meta_status()?.files);
         for (server, status) in self.client.data_status() {
@@ -391,7 +391,7 @@ impl Penstock {
         Ok(space)
     }
 
-    /// Lengths and times of what is in a listing; `None`: its servers did not say.
+    /// Lengths and times of listed entries; `None`: its servers did not answer.
     pub(crate) fn look_all(
         &self,
         user: &User,

@@ -1,9 +1,8 @@
 //! Files that the kernel reads and writes by itself (FUSE_PASSTHROUGH).
 //!
-//! *Problem*: each read and write through the daemon costs two switches of threads and a copy, though the bytes of a file
-//! with one server on this host are in one local file. *Idea*: the data server lends that file ([`File::lend`]), and the
-//! kernel goes there without asking. *When*: the first to open a file decides, for the kernel wants all that have it open
-//! to be of one kind:
+//! *Problem*: each read and write through the daemon costs two context switches and a copy. Yet a file with one server
+//! on this host is one local file. *Idea*: the data server lends that file ([`File::lend`]), and the kernel accesses it
+//! directly. *When*: the first open of a file decides, because the kernel requires one kind for all opens of it:
 //!
 //! | first open | later ones, until the last is closed |
 //! | --- | --- |
@@ -11,11 +10,10 @@
 //! | reads, lent for reading | those that read are passed through; who writes, asks: bytes go through the daemon |
 //! | another user writes, not lent, or to append | all go through the daemon |
 //!
-//! Appending goes through the daemon always: one appender at a time is a matter of all hosts. What is mapped goes where
-//! the first open says, so it is always the same memory.
-//! Range locks wait as long as a file is lent for writing, so only its owner can have them wait.
-//! Once the last writer has closed a file that was lent for writing, range locks need not wait for its readers: the mark
-//! of the loan goes then.
+//! Appends always go through the daemon, because they are serialised over all hosts. Mappings follow the first open, so
+//! that all see the same memory. Range locks wait as long as a file is lent for writing, so only its owner can make
+//! them wait. Once the last writer has closed a file that was lent for writing, range locks need not wait for its
+//! readers. The server is told so.
 use fuser::BackingId;
 use penstock_client::File;
 use penstock_layout::FileId;
@@ -25,27 +23,27 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How an open file is read and written.
+/// Who transfers the bytes of an open file.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
-    /// By the daemon.
+    /// The daemon.
     Daemon,
-    /// By the kernel; it writes.
+    /// The kernel, for writing.
     Writer(Arc<BackingId>),
-    /// By the kernel; it only reads.
+    /// The kernel, for reading only.
     Reader(Arc<BackingId>),
-    /// By the daemon, beside others that are the kernel's; what is mapped is the kernel's.
+    /// The daemon, while the kernel serves other opens; mappings are the kernel's.
     Beside(Arc<BackingId>),
 }
 
-/// How one file is open, decided by the first.
+/// How one file is open, decided by the first open.
 #[derive(Debug)]
 enum Node {
     Daemon(String),
     Kernel {
         backing: Arc<BackingId>,
         descriptor: OwnedFd,
-        /// Lent for writing.
+        /// Whether it is lent for writing.
         marked: bool,
         writers: usize,
     },
@@ -53,7 +51,7 @@ enum Node {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Opens that are not closed.
+    /// Number of opens.
     opens: usize,
     node: Arc<Mutex<Option<Node>>>,
 }
@@ -61,27 +59,27 @@ struct Slot {
 /// All open files of a mount.
 #[derive(Debug)]
 pub(crate) struct Passthrough {
-    /// Until the kernel says that it can't.
+    /// True until the kernel refuses passthrough.
     on: AtomicBool,
     slots: Mutex<HashMap<FileId, Slot>>,
-    /// A file has been closed by all.
+    /// Wakes opens that wait for the last close of a file.
     closed: Condvar,
 }
 
-/// How long a close may be on its way from the kernel.
+/// Longest delay of a close from the kernel.
 const CLOSE: Duration = Duration::from_millis(500);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Changes are single steps.
+    // Every change is a single step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an open asks for.
+/// What an open requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub write: bool,
     pub append: bool,
-    /// The caller owns the file, or is root.
+    /// Whether the caller owns the file, or is root.
     pub owner: bool,
 }
 
@@ -94,15 +92,15 @@ impl Passthrough {
         }
     }
 
-    /// The kernel has no passthrough, or may not use it here.
+    /// Passthrough is not available in this kernel, or not allowed here.
     pub(crate) fn disable(&self, why: &str) {
         if self.on.swap(false, Relaxed) {
             log::info!("no passthrough: {why}; bytes go through the daemon");
         }
     }
 
-    /// Decides how a file that was opened is read and written. `register` gives the kernel its descriptor. Each has its
-    /// [`Passthrough::close`].
+    /// Decides who transfers the bytes of a newly opened file. `register` passes its descriptor to the kernel. Each
+    /// call needs a [`Passthrough::close`].
     pub(crate) fn open(
         &self,
         file: &File,
@@ -115,7 +113,7 @@ impl Passthrough {
             slot.opens += 1;
             slot.node.clone()
         };
-        // Whoever comes second waits here for the answer of the first.
+        // A second open waits here for the decision of the first.
         let mut node = locked(&node);
         let node = node.get_or_insert_with(|| self.decide(file, wanted, register));
         match node {
@@ -208,7 +206,7 @@ impl Passthrough {
         }
     }
 
-    /// How a file is open here, for people.
+    /// How a file is open here, as text.
     pub(crate) fn describe(&self, id: FileId) -> String {
         let node = match locked(&self.slots).get(&id) {
             None => return "closed".into(),
@@ -223,7 +221,7 @@ impl Passthrough {
         }
     }
 
-    /// Whether the kernel has the file itself and keeps it. It tells of a close a moment later.
+    /// Whether the kernel still has the file open for itself. It reports a close with a delay.
     pub(crate) fn stays(&self, id: FileId) -> bool {
         let end = Instant::now() + CLOSE;
         let mut slots = locked(&self.slots);

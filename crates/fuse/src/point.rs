@@ -1,4 +1,4 @@
-//! Mount points: which there are, and how to get rid of one, dead or alive.
+//! Mount points: lists them, and removes one, dead or alive.
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -8,23 +8,23 @@ use std::process::Command;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// Mount tables show the type `fuse` or `fuse.penstock`, depending on who has mounted.
+/// The type in mount tables is `fuse` or `fuse.penstock`, depending on who has mounted.
 pub const SUBTYPE: &str = "penstock";
-/// Sources begin with it.
+/// Prefix of the source in mount tables.
 pub const PREFIX: &str = "penstock:";
 const TABLE: &str = "/proc/self/mountinfo";
 
 /// A mounted deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Where.
+    /// The mount point.
     pub directory: PathBuf,
     /// The deployment file.
     pub source: String,
 }
 
 impl Found {
-    /// Whether its daemon answers no more. One that waits for servers is alive; to ask it can take a second.
+    /// Whether its daemon does not answer. A daemon that waits for servers is alive; the check can take a second.
     pub fn is_dead(&self) -> bool {
         is_dead(&self.directory)
     }
@@ -50,7 +50,7 @@ fn parse(table: &str) -> Vec<(PathBuf, String)> {
     table.lines().filter_map(line).collect()
 }
 
-/// Without the octal escapes of mount tables.
+/// Resolves the octal escapes of mount tables.
 fn plain(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -74,14 +74,14 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// How long a daemon has to answer.
+/// Time limit of a daemon's answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
 fn is_dead(directory: &Path) -> bool {
     let directory = directory.to_owned();
     let (say, heard) = sync_channel(1);
     let ask = move || {
-        // Not what the kernel remembers: the daemon itself is asked.
+        // Bypasses the kernel's cache, so that the daemon itself answers.
         let fresh = AtFlags::STATX_FORCE_SYNC;
         let dead = rustix::fs::statx(rustix::fs::CWD, &directory, fresh, StatxFlags::BASIC_STATS)
             .is_err_and(|e| e == Errno::NOTCONN || e == Errno::CONNABORTED);
@@ -91,7 +91,7 @@ fn is_dead(directory: &Path) -> bool {
     asked.is_ok() && heard.recv_timeout(ANSWER).unwrap_or(false)
 }
 
-/// The directory as mount tables have it, also where nothing answers behind it.
+/// The directory as in mount tables, even if nothing answers behind it.
 fn absolute(directory: &Path) -> PathBuf {
     if let Ok(path) = directory.canonicalize() {
         return path;
@@ -118,7 +118,7 @@ pub fn is_mounted(directory: &Path) -> bool {
     find(directory).is_some_and(|found| !found.is_dead())
 }
 
-/// Where the deployment with this file is mounted and answers.
+/// Mount points of the deployment with this file that answer.
 pub fn mounts_of(source: &str) -> Vec<PathBuf> {
     let of_source = table().into_iter().filter(|(_, s)| s == source);
     of_source
@@ -127,7 +127,7 @@ pub fn mounts_of(source: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Takes a mount away. `lazy`: at once, and out of use when nobody is in it any more.
+/// Unmounts. `lazy`: detaches at once, and ends when nobody uses it any more.
 pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     let directory = absolute(directory);
     let flags = if lazy {
@@ -137,7 +137,7 @@ pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     };
     match rustix::mount::unmount(&directory, flags) {
         Ok(()) => Ok(()),
-        // Only root may; the helper with that right does it for whoever has mounted.
+        // Only root may; the setuid helper does it for the user who has mounted.
         Err(Errno::PERM) => {
             let mut command = Command::new("fusermount3");
             command.arg("-u").arg("-q");

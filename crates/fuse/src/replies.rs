@@ -1,10 +1,10 @@
-//! Answers of several calls.
+//! Answers shared by several calls.
 use crate::errno::errno;
 use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyXattr};
 use penstock_client::Result;
 use std::time::SystemTime;
 
-/// Done or not.
+/// Success or an error.
 pub(crate) fn empty(done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
@@ -12,7 +12,7 @@ pub(crate) fn empty(done: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-/// A value, or its size for one who asks with no room for it.
+/// A value, or its size for a caller with an empty buffer.
 pub(crate) fn xattr(found: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match found {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
@@ -22,7 +22,7 @@ pub(crate) fn xattr(found: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     }
 }
 
-/// A directory of which nothing but its number is known.
+/// A directory of which only the number is known.
 pub(crate) fn dot(ino: INodeNo) -> FileAttr {
     FileAttr {
         ino,
