@@ -16,6 +16,7 @@ CLEAN = [
     "crates/faults",
     "crates/fuse",
     "crates/layout",
+    "crates/meta",
     "crates/pyapi",
     "crates/rpc",
     "crates/sched",

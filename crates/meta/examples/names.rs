@@ -1,8 +1,8 @@
 //! Makes many names in a deployment whose servers are down: for tests and measurements of large stores.
 //! Usage: names DIRECTORY_OF_THE_DEPLOYMENT FILES [FILES_PER_DIRECTORY]
 //!
-//! The metadata server runs in this process; the files are made through it, in batches, and have no bytes. It goes on after
-//! those that are there, until there are FILES, and says how long the server took to its first answer.
+//! The metadata server runs in this process; the files are made through it, in batches, and have no bytes. It continues
+//! after existing files until there are FILES, and prints how long the server took to its first answer.
 use penstock_rpc::Timeouts;
 use penstock_rpc::deployment::Deployment;
 use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest};

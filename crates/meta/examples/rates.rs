@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let deployment = deployment(dir.path())?;
     let server = penstock_meta::start(&deployment, penstock_meta::Options::default())?;
     let only = arguments.next().unwrap_or_default();
-    // Figures that were not asked for get no time.
+    // Figures that were not requested get no time.
     let period = |name: &str| {
         let asked = name.contains(&only);
         Duration::from_secs_f64(if asked { seconds } else { 0.0 })
@@ -116,7 +116,7 @@ fn batches(
     })
 }
 
-/// Calls `f` with 0, 1, … for the period and prints the rate of what it says it did.
+/// Calls `f` with 0, 1, … for the period and prints the rate of the returned counts.
 fn run(
     name: &str,
     period: &dyn Fn(&str) -> Duration,

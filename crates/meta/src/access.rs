@@ -1,16 +1,16 @@
-//! Who asks, and what the mode bits let them do.
+//! Callers, and what mode bits allow them.
 use crate::error::{Result, error, shown};
 use crate::node::Node;
 use penstock_layout::ServerId;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{ErrorKind, User};
 
-/// Mode bit: only owners remove or rename entries of this directory.
+/// Mode bit: only owners may remove or rename entries of this directory.
 const STICKY: u32 = 0o1000;
-/// Mode bit of a directory: what is made in it takes its group.
+/// Mode bit of a directory: new nodes in it get its group.
 const SET_GID: u32 = 0o2000;
 
-/// What a caller wants from a node; the values are those of the mode bits.
+/// Access that a caller requests; the values are those of the mode bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     Read = 4,
@@ -19,7 +19,7 @@ pub enum Want {
     Execute = 1,
 }
 
-/// Users that requests may be made for.
+/// The users on whose behalf a caller may make requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Delegation {
     #[default]
@@ -30,7 +30,7 @@ pub enum Delegation {
 }
 
 impl Delegation {
-    /// The user whose rights a request for `user` has, if it may be made.
+    /// The user whose rights a request on behalf of `user` has, if the caller may make it.
     pub fn acts_for(&self, user: User) -> Option<User> {
         match self {
             Delegation::Nobody => None,
@@ -40,25 +40,25 @@ impl Delegation {
     }
 }
 
-/// Who stands behind a connection.
+/// The authenticated caller of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Root or an administrator: mode bits do not hold them.
+    /// Root or an administrator: mode bits do not restrict them.
     pub privileged: bool,
-    /// Whom requests may be made for: everybody by root and the owner of the deployment.
+    /// Users on whose behalf requests may be made; all users for root and the deployment's owner.
     pub delegation: Delegation,
-    /// May list every file and stop the server.
+    /// Whether it may list every file and stop the server.
     pub admin: bool,
     /// A data server, which is no user.
     pub server: Option<ServerId>,
 }
 
 impl Caller {
-    /// Whoever a delegate's request is made for.
+    /// The user on whose behalf a request is made.
     pub fn of(user: User) -> Caller {
         Caller {
             privileged: user.uid == 0,
@@ -88,7 +88,7 @@ impl Caller {
         self.privileged || node.mode >> shift & want as u32 != 0
     }
 
-    /// Refuses with a message that names the path and what is missing.
+    /// Checks access; the error names the path and the missing right.
     pub fn require(&self, node: &Node, want: Want, path: &str) -> Result<()> {
         if self.may(node, want) {
             return Ok(());
@@ -127,7 +127,7 @@ impl Caller {
         ))
     }
 
-    /// May `child` be taken out of `directory`?
+    /// Checks that `child` may be removed from `directory`.
     pub fn require_removal(&self, directory: &Node, child: &Node, path: &str) -> Result<()> {
         self.require(directory, Want::Write, path)?;
         self.require(directory, Want::Execute, path)?;
@@ -137,13 +137,13 @@ impl Caller {
         self.require_owner(child, path)
     }
 
-    /// May something new be put into `directory`?
+    /// Checks that a node may be added to `directory`.
     pub fn require_addition(&self, directory: &Node, path: &str) -> Result<()> {
         self.require(directory, Want::Write, path)?;
         self.require(directory, Want::Execute, path)
     }
 
-    /// Group and inherited mode bits of something new in `directory`.
+    /// Group and inherited mode bits of a new node in `directory`.
     pub fn group_in(&self, directory: &Node, is_directory: bool) -> (u32, u32) {
         if directory.mode & SET_GID == 0 {
             (self.gid, 0)
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// All modes × five kinds of caller × three wants, against the rule written out.
+    /// All modes × five kinds of caller × three kinds of access, against the rule written out.
     #[test]
     fn permission_matrix() {
         let caller = |uid, gid, privileged| Caller {

@@ -1,18 +1,19 @@
-//! Advisory locks of mounts: flock(2) and fcntl(2), seen by all mounts of the deployment.
+//! Advisory locks of mounts: flock(2) and fcntl(2), across all mounts of the deployment.
 //!
-//! Problem: programs on different hosts (or mounts) of one deployment take turns by locking a file.
-//! Idea: the metadata server keeps the ranges that are locked, in memory, each belonging to an owner of a connection:
-//! a mount that dies takes its locks with it. Nothing waits in here: a lock that cannot be had is answered with the one
-//! in the way, and `given_up` counts what was given up, so that whoever waits knows when to ask again.
-//! As in POSIX, an owner's new lock replaces what it held of that range, and may split it.
+//! Problem: programs on different hosts (or mounts) of one deployment synchronise by locking a file. Idea: the metadata
+//! server keeps the locked ranges in memory. Each belongs to an owner of a connection, so that the locks of a mount
+//! that dies end with it. Nothing waits in here: a lock that cannot be taken is answered with the conflicting one.
+//! `given_up` counts released locks, so that a waiter knows when to ask again. As in POSIX, an owner's new lock
+//! replaces its locks on that range, and may split them.
 //!
-//! *Circles.* Who waits for which lock is noted, by owner. Before an owner begins to wait, the owners in its way are
-//! followed to those in their way, and so on; if that leads back to it, nobody would ever go on, and it is told so.
-//! What is in whose way is looked up anew each time, so that notes of those who are just being served mislead nobody.
+//! *Deadlock.* For each owner the locks that it waits for are recorded. Before an owner begins to wait, the wait-for
+//! graph is searched, from owners of conflicting locks to the owners they wait for, and so on. If that leads back to
+//! it, it gets `Deadlock`. The edges are computed anew on each check, because an edge recorded earlier may belong to a
+//! request that has since been granted.
 //!
-//! *Restart.* Locks do not outlive the server, but their holders do. After a restart (if any lock was held before) only
-//! claims are served for [`GRACE`]: mounts take again what they held, before anybody else can have it.
-//! *Users.* Each has a share of locks and of waits, also where one mount asks for all of them.
+//! *Restart.* Locks do not outlive the server, but their holders do. After a restart (if any lock was held before),
+//! only claims are served for [`GRACE`]: mounts reclaim their locks before anybody else can take them. *Users.* Each
+//! user has a share of locks and of waits, even if a single mount asks for all of them.
 //!
 //! Parameters: [`MAX_LOCKS`], [`MAX_WAITS`], [`GRACE`].
 use crate::counters::ConnectionId;
@@ -24,14 +25,14 @@ use penstock_wire::message::{Advisory, AdvisoryHow, AdvisoryMode, ErrorKind};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Locked ranges of all files together.
+/// Most locked ranges of all files.
 pub const MAX_LOCKS: usize = 1 << 16;
-/// Owners who wait, each as often as it has threads that do.
+/// Most waits; an owner waits once for each of its threads that does.
 pub const MAX_WAITS: usize = 1 << 16;
-/// How long claims alone are served after a restart.
+/// How long only claims are served after a restart.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Who holds a lock, or waits for one.
+/// The owner of a lock or of a wait.
 type Owner = (ConnectionId, u64);
 
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +42,7 @@ struct GrantedLock {
     lock: Advisory,
 }
 
-/// A lock that somebody waits for.
+/// A lock that an owner waits for.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     file: FileId,
@@ -55,13 +56,13 @@ impl GrantedLock {
     }
 }
 
-/// What came of asking.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// Somebody else's lock is in the way; no lock has changed.
+    /// The conflicting lock of another owner; no lock has changed.
     Held(Advisory),
-    /// So it is, and its owner waits for the one who asks; no lock has changed.
+    /// The same, and its owner waits for the caller; no lock has changed.
     Deadlock,
 }
 
@@ -70,10 +71,10 @@ pub struct AdvisoryLocks {
     files: HashMap<FileId, Vec<GrantedLock>>,
     locks: Share,
     given_up: u64,
-    /// Who waits for what.
+    /// The locks that each owner waits for.
     waits: HashMap<Owner, Vec<Wait>>,
     waiting: Share,
-    /// Until then only claims are served.
+    /// Until this time only claims are served.
     recovers_until: Option<Instant>,
 }
 
@@ -99,7 +100,7 @@ impl Default for AdvisoryLocks {
 }
 
 impl AdvisoryLocks {
-    /// Of a server that ended with locks held and starts again at `now`.
+    /// The locks of a server that ended with locks held and restarts at `now`.
     pub fn recovering(now: Instant) -> AdvisoryLocks {
         AdvisoryLocks {
             recovers_until: Some(now + GRACE),
@@ -107,7 +108,7 @@ impl AdvisoryLocks {
         }
     }
 
-    /// How often locks were given up, or became shared.
+    /// How often locks were released or became shared.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
@@ -117,7 +118,7 @@ impl AdvisoryLocks {
         self.locks.held() == 0
     }
 
-    /// How long such a request has to wait until it is its turn.
+    /// How long this request must wait after a restart.
     pub fn held_back(&self, now: Instant, lock: &Advisory, how: AdvisoryHow) -> Option<Duration> {
         let gives_way = lock.mode != AdvisoryMode::Free
             && !matches!(how, AdvisoryHow::Claim | AdvisoryHow::Leave);
@@ -125,7 +126,7 @@ impl AdvisoryLocks {
         (gives_way && !left.is_zero()).then_some(left)
     }
 
-    /// What `how` says about a lock of `connection`, for a user.
+    /// Carries out a request `how` about a lock of `connection`, for a user.
     pub fn request(
         &mut self,
         (connection, uid): (ConnectionId, u32),
@@ -169,7 +170,7 @@ impl AdvisoryLocks {
         Ok(Answer::Held(conflict))
     }
 
-    /// Locks of others that keep this one from being taken.
+    /// Locks of other owners that conflict with this one.
     fn in_the_way(
         &self,
         owner: Owner,
@@ -188,7 +189,7 @@ impl AdvisoryLocks {
         })
     }
 
-    /// Nothing is in the way.
+    /// Takes a lock without conflicts.
     fn take(
         &mut self,
         (connection, uid): (ConnectionId, u32),
@@ -222,7 +223,7 @@ impl AdvisoryLocks {
         Ok(())
     }
 
-    /// Whether an owner who waited for this lock would wait for itself.
+    /// Whether an owner that waited for this lock would wait for itself (deadlock).
     fn closes_circle(&self, owner: Owner, file: FileId, lock: &Advisory) -> bool {
         let mut seen = HashSet::new();
         let mut next: Vec<Owner> = self
@@ -246,7 +247,7 @@ impl AdvisoryLocks {
         false
     }
 
-    /// The owner waits from now on.
+    /// Records that the owner waits.
     fn note(&mut self, owner: Owner, uid: u32, file: FileId, lock: &Advisory) -> Result<()> {
         let noted = self.waits.get(&owner).map_or(&[][..], Vec::as_slice);
         if noted.iter().any(|w| w.file == file && w.lock == *lock) {
@@ -263,7 +264,7 @@ impl AdvisoryLocks {
         Ok(())
     }
 
-    /// The owner waits no more.
+    /// The owner stops waiting.
     fn leave(&mut self, owner: Owner, file: FileId, lock: &Advisory) {
         let Some(waits) = self.waits.get_mut(&owner) else {
             return;
@@ -276,7 +277,7 @@ impl AdvisoryLocks {
         }
     }
 
-    /// All locks of a connection are given up; whether there were any.
+    /// Releases all locks of a connection; returns whether there were any.
     pub fn connection_closed(&mut self, connection: ConnectionId) -> bool {
         self.waits.retain(|(of, _), waits| {
             if *of == connection {
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The mode in which each of the first bytes is held by an owner.
+    /// The mode in which an owner holds each of the first bytes.
     fn picture(locks: &AdvisoryLocks, connection: ConnectionId, owner: u64) -> String {
         let held = locks.files.get(&F).cloned().unwrap_or_default();
         (0..10)
@@ -386,7 +387,7 @@ mod tests {
         }
         assert_eq!(l.locks.held(), 0);
         assert!(l.files.is_empty());
-        // Side by side they become one, so that locking byte by byte stays small.
+        // Adjacent ranges are joined, so that locking byte by byte takes little memory.
         for byte in 0..1000 {
             l.set(ONE, F, &lock(1, Exclusive, byte, byte)).unwrap();
         }
@@ -408,7 +409,7 @@ mod tests {
                 None
             );
         }
-        // Its own shared lock becomes exclusive only when it is alone.
+        // Its own shared lock becomes exclusive only if no other owner shares it.
         assert!(l.set(ONE, F, &lock(1, Exclusive, 5, 5)).unwrap().is_some());
         assert_eq!(l.set(ONE, F, &lock(1, Exclusive, 0, 4)).unwrap(), None);
         assert_eq!(
@@ -436,7 +437,7 @@ mod tests {
         for family in [flock, fcntl, AdvisoryFamily::Any] {
             assert!(l.set(TWO, F, &of(3, family)).unwrap().is_some());
         }
-        // What an owner gives up, it gives up by whatever call.
+        // An owner releases its locks by either call.
         for (connection, owner) in [(ONE, 1), (TWO, 2)] {
             let all = Advisory {
                 family: AdvisoryFamily::Any,
@@ -479,7 +480,7 @@ mod tests {
             }
         };
         assert_eq!(refused.kind, ErrorKind::Busy);
-        // One more could have become three.
+        // One more lock could have become three ranges.
         assert_eq!(l.locks.held() + 1, MAX_LOCKS / 4);
         let other = lock(byte, Shared, byte, byte);
         let by = (ONE, USER + 1);
@@ -520,17 +521,17 @@ mod tests {
         }
         assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Held(x(2)));
         assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Held(x(3)));
-        // An owner of the same number in the other mount is somebody else.
+        // An owner with the same number in the other mount is a different owner.
         assert_eq!(wait(&mut l, ONE, 1, x(3)), Answer::Held(x(1)));
         assert_eq!(wait(&mut l, TWO, 1, x(3)), Answer::Deadlock);
-        // One who was told does not count as waiting, and asking without waiting never is a circle.
+        // An owner that got `Deadlock` does not count as waiting, and a request without waiting is never a deadlock.
         assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Held(x(3)));
         assert_eq!(
             l.request((TWO, USER), FileId(1), &x(3), AdvisoryHow::Try)
                 .unwrap(),
             Answer::Held(x(1))
         );
-        // It gives way: the others go on one after the other.
+        // It releases its lock: the others continue one after the other.
         l.set(TWO, FileId(3), &lock(3, Free, 0, 9)).unwrap();
         assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Done);
         assert_eq!(wait(&mut l, TWO, 1, x(3)), Answer::Held(x(1)));
@@ -543,10 +544,10 @@ mod tests {
         let x = |owner| lock(owner, Exclusive, 0, 0);
         l.set(ONE, F, &s(1)).unwrap();
         l.set(ONE, F, &s(2)).unwrap();
-        // Both want what both share for themselves.
+        // Both want a shared lock as exclusive.
         assert_eq!(wait(&mut l, ONE, F.0, x(1)), Answer::Held(s(2)));
         assert_eq!(wait(&mut l, ONE, F.0, x(2)), Answer::Deadlock);
-        // The first has another thread, which waits for something harmless: the circle is seen all the same.
+        // The first owner has another thread, which waits for an unrelated lock: the deadlock is still detected.
         l.set(TWO, FileId(8), &x(5)).unwrap();
         assert_eq!(wait(&mut l, ONE, 8, x(1)), Answer::Held(x(5)));
         assert_eq!(wait(&mut l, ONE, F.0, x(2)), Answer::Deadlock);
@@ -571,7 +572,7 @@ mod tests {
         leave(&mut l);
         assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Held(x(2)));
         assert_eq!(l.waiting.held(), 1);
-        // With its connection goes all that is known of an owner.
+        // Everything about an owner ends with its connection.
         l.connection_closed(ONE);
         assert_eq!(l.waiting.held(), 0);
         assert!(l.waits.is_empty());
@@ -601,7 +602,7 @@ mod tests {
             AdvisoryLocks::default().held_back(soon, &x, AdvisoryHow::Try),
             None
         );
-        // Of two who claim the same, the second is refused.
+        // Of two claims of the same lock, the second is refused.
         let claim = AdvisoryHow::Claim;
         assert_eq!(l.request((ONE, USER), F, &x, claim).unwrap(), Answer::Done);
         assert_eq!(

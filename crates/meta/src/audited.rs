@@ -1,25 +1,25 @@
-//! What of a connection's requests goes into the audit log.
+//! The audit records of a connection's requests.
 use penstock_layout::FileId;
 use penstock_rpc::audit::{Audit, Event, Outcome, Subject};
 use penstock_wire::message::{MetaReply, MetaRequest, NodeRequest, WireError};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The log and, of the request under way, what a record would need: the request itself is gone when its answer is known.
+/// The log, and what a record of the current request needs: the request itself is consumed before its result is known.
 pub struct Audited {
     audit: Arc<Audit>,
     subject: Subject,
     act: Option<Act>,
-    /// Written anew for each request, so that it costs no allocation.
+    /// Reused for each request, to save an allocation.
     object: String,
     user: Option<u32>,
 }
 
-/// An administrative one.
+/// An administrative action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Act {
     event: Event,
-    /// Noted when it is done, too.
+    /// Whether success is recorded too.
     done: bool,
 }
 
@@ -34,7 +34,7 @@ impl Audited {
         }
     }
 
-    /// A request is carried out from now on.
+    /// A request begins.
     pub fn begins(&mut self, request: &MetaRequest) {
         self.object.clear();
         self.user = None;
@@ -48,7 +48,7 @@ impl Audited {
             MetaRequest::GivenIds => act(Event::List, true),
             MetaRequest::Store(report) => {
                 self.object.push_str(&report.place);
-                // A first or new store is told by the answer.
+                // For a first or new store the answer decides.
                 act(Event::Store, report.adopt)
             }
             MetaRequest::Revoke { what, .. } => {
@@ -81,7 +81,7 @@ impl Audited {
     }
 
     fn id(&mut self, id: FileId) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.object, "id {}", id.0);
     }
 
@@ -114,7 +114,7 @@ impl Audited {
         }
     }
 
-    /// What came of it.
+    /// A request ends with this result.
     pub fn ended(&self, answer: Result<&MetaReply, &WireError>) {
         match answer {
             Err(e) => self.refused(e),

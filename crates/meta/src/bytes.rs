@@ -1,12 +1,12 @@
-//! How many bytes users have, and may have: limits, and the leases of the data servers (docs/decisions/0030).
+//! Quotas on bytes: usage, limits, and the leases of the data servers (docs/decisions/0030).
 //!
-//! *Problem*: bytes are written at many servers, and a limit must not cost a metadata request for each write. *Idea*: each
-//! data server counts the bytes of users with limits, and lets them grow to its lease. All leases together never exceed what
-//! the limit leaves. A lease is absolute (all bytes of the user on that server), so an answer that is lost or repeated
-//! changes nothing. What a server holds counts as claimed until the server itself has told of less, in a report that is newer than all
-//! before: a copy that comes late would take back what was leased since.
+//! *Problem*: bytes are written at many servers, and a quota must not cost a metadata request for each write. *Idea*:
+//! each data server counts the bytes of users with quotas, and lets them grow up to its lease. The sum of all leases
+//! never exceeds what the limit allows. A lease is absolute (all bytes of the user on that server), so an answer that
+//! is lost or repeated changes nothing. A server's lease counts as used until the server itself reports less, in a
+//! report newer than all before. A late copy would otherwise free what was leased since.
 //!
-//! After a start nothing is known of the leases that are out: none grows until each data server has told of its own.
+//! After a start the leases in use are unknown: none grows until each data server has reported its own.
 //!
 //! A plain state machine: times are milliseconds since the epoch.
 use crate::error::{Result, error};
@@ -19,10 +19,11 @@ use penstock_wire::message::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A lease leaves room for at most so many bytes beyond what is wanted: so many a server may hold that others want.
+/// A lease exceeds what is wanted by at most this: so much may be unused at one server while others want it.
 const SPARE: u64 = 256 << 20;
 
-/// A write is refused by numbers that are older than it when it has waited so long, milliseconds: a data server is away.
+/// A write that has waited this long is refused even by reports older than it, milliseconds: a data server is not
+/// reporting.
 const STALE_MS: u64 = 5000;
 
 const NONE: ByteLimits = ByteLimits {
@@ -30,10 +31,10 @@ const NONE: ByteLimits = ByteLimits {
     hard: None,
 };
 
-/// The account with this number holds the limits of all users without their own. No user has it: chown(2) means "nobody" by it.
+/// The account number that holds the default limits. No user has it: for chown(2) it means "no change".
 const EVERYBODY: u32 = u32::MAX;
 
-/// What is kept of a user with limits on bytes. Without limits those of all users hold.
+/// The stored account of a user with a quota on bytes. Without limits of its own the default limits apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteAccount {
     pub limits: ByteLimits,
@@ -41,16 +42,16 @@ pub struct ByteAccount {
     pub over_since_ms: Option<u64>,
 }
 
-/// What a data server has told of a user.
+/// A data server's report on a user.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     used: u64,
     /// The largest lease that the server may have.
     lease: u64,
-    /// A write waits for more than the lease.
+    /// A pending write needs more than the lease.
     want: u64,
     counted: bool,
-    /// Numbers of the newest report and of the one before.
+    /// Sequence numbers of the newest report and of the one before.
     reports: [u64; 2],
     /// Since when something is wanted: the number of that report, and its time.
     since: Option<(u64, u64)>,
@@ -61,7 +62,8 @@ impl Told {
         self.lease.max(self.used)
     }
 
-    /// It has told what it has after a report of another: its last report may have been under way, the one before was not.
+    /// Whether its figures are newer than a report of another server. Its last report may have been in flight then, but
+    /// the one before was not.
     fn is_newer(&self, than: u64) -> bool {
         self.used == 0 || self.reports[1] > than
     }
@@ -69,24 +71,24 @@ impl Told {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// Those with limits of their own, and while there are limits for all, those with files.
+    /// Users with limits of their own; while there are default limits, also users with files.
     users: BTreeMap<u32, ByteAccount>,
-    /// Of users without limits of their own.
+    /// The default limits.
     default: ByteLimits,
     changed: BTreeSet<u32>,
     told: BTreeMap<u32, BTreeMap<u32, Told>>,
     servers: BTreeSet<u32>,
-    /// The newest report of each.
+    /// The newest report of each data server.
     heard: BTreeMap<u32, Heard>,
     reports: u64,
-    /// Files that changed their owners, and how many of them are no longer known.
+    /// Files that changed owners, and how many older changes are forgotten.
     given: VecDeque<(FileId, u32)>,
     forgotten: u64,
     run: u64,
 }
 
 impl Bytes {
-    /// As they were stored.
+    /// From the stored accounts.
     pub fn stored(mut users: BTreeMap<u32, ByteAccount>) -> Bytes {
         let default = users.remove(&EVERYBODY).unwrap_or_default().limits;
         Bytes {
@@ -96,7 +98,7 @@ impl Bytes {
         }
     }
 
-    /// A run of the metadata server begins, whose number no other has, with these data servers.
+    /// Begins an incarnation of the metadata server with a unique number and these data servers.
     pub fn begin(&mut self, run: u64, servers: impl Iterator<Item = ServerId>) {
         self.run = run;
         self.servers = servers.map(|server| server.0).collect();
@@ -124,7 +126,7 @@ impl Bytes {
             return Ok(());
         }
         if limits == NONE {
-            // Of the user's own all the same.
+            // Unlimited, but the user's own limit nevertheless.
             limits.hard = Some(u64::MAX);
         }
         if !self.users.contains_key(&uid) && self.users.len() >= MAX_BYTE_USERS {
@@ -143,19 +145,19 @@ impl Bytes {
         }
     }
 
-    // ---- limits of all users without their own ----
+    // ---- default limits ----
 
-    /// Of users without limits of their own.
+    /// The default limits.
     pub fn default_limits(&self) -> ByteLimits {
         self.default
     }
 
-    /// Whether users without limits of their own have some.
+    /// Whether there are default limits.
     pub fn limits_everybody(&self) -> bool {
         self.default != NONE
     }
 
-    /// Changes the limits of all users without their own, of whom those have files.
+    /// Changes the default limits; `of` are the users with files.
     pub fn set_default(
         &mut self,
         change: &LimitsChange,
@@ -185,7 +187,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// Users without limits of their own have none any more.
+    /// Removes the default limits.
     pub fn remove_default(&mut self) {
         if !self.limits_everybody() {
             return;
@@ -199,7 +201,7 @@ impl Bytes {
         }
     }
 
-    /// Whether one more user may have files.
+    /// Whether there is space for one more account.
     pub fn room(&self, uid: u32) -> Result<()> {
         let has_room = !self.limits_everybody()
             || uid == 0
@@ -214,7 +216,7 @@ impl Bytes {
         }
     }
 
-    /// A user has files: the limits of all hold, unless there are some of the user's own.
+    /// A user has files: the default limits apply, unless the user has limits of its own.
     pub fn inherit(&mut self, uid: u32) {
         if self.limits_everybody()
             && uid != 0
@@ -226,14 +228,14 @@ impl Bytes {
         }
     }
 
-    /// A user has no files any more.
+    /// A user has no more files.
     pub fn has_none(&mut self, uid: u32) {
         if self.users.get(&uid).is_some_and(|of| of.limits == NONE) {
             self.remove(uid);
         }
     }
 
-    /// A user's bytes are not limited any more.
+    /// Removes a user's quota on bytes.
     pub fn remove(&mut self, uid: u32) {
         if self.users.remove(&uid).is_some() {
             self.changed.insert(uid);
@@ -241,7 +243,7 @@ impl Bytes {
         self.told.remove(&uid);
     }
 
-    /// A file has another owner.
+    /// A file has changed its owner.
     pub fn given(&mut self, file: FileId, from: u32, to: u32) {
         if !self.users.contains_key(&from) && !self.users.contains_key(&to) {
             return;
@@ -255,7 +257,7 @@ impl Bytes {
 
     // ---- leases ----
 
-    /// What a data server tells. `grace_ms` of each user.
+    /// Handles a data server's report; `grace_ms` gives each user's grace period.
     pub fn report(
         &mut self,
         report: &UsageReport,
@@ -313,7 +315,7 @@ impl Bytes {
         })
     }
 
-    /// `again`: a report is repeated, and its figures are those of its first copy.
+    /// The new lease of a server; `again`: the report is repeated, with the figures of its first copy.
     fn lease(
         &mut self,
         (server, again): (u32, bool),
@@ -327,7 +329,8 @@ impl Bytes {
         let since = before.since.unwrap_or((self.reports, now_ms));
         let told = Told {
             used: usage.used,
-            // One that counts anew after a start may have had what it was given last, as one may that has not got the answer yet.
+            // A server that counts again after a start may have its last lease, and so may one that has not received
+            // the answer yet.
             lease: if usage.counted && !again {
                 usage.lease
             } else {
@@ -349,7 +352,7 @@ impl Bytes {
         let wanted_elsewhere = servers
             .iter()
             .any(|(of, told)| *of != server && told.want > 0);
-        // What was cut or removed before the write has to be known, or it would be refused for nothing.
+        // Truncations and removals before the write must be reported first, or it would be refused without need.
         let late = now_ms.saturating_sub(since.1) >= STALE_MS;
         let newer = |(of, told): (&u32, &Told)| *of == server || told.is_newer(since.0);
         let known = late || servers.iter().all(newer);
@@ -367,7 +370,7 @@ impl Bytes {
             (true, true) if all && (full || room >= usage.want) => room
                 .min(usage.want.saturating_add(spare))
                 .max(usage.lease.min(room)),
-            // Of two that want what the other has, each gives back what it does not use.
+            // Of two servers that want more, each releases what it does not use.
             (true, _) if wanted_elsewhere => usage.lease.min(usage.used),
             _ => usage.lease.min(room),
         };
@@ -378,7 +381,7 @@ impl Bytes {
         {
             told.lease = told.lease.max(lease);
             if lease >= told.want || full {
-                // It has what it wants, or it is told that it cannot be had.
+                // It has what it wants, or is told that it cannot have it.
                 told.want = 0;
                 told.since = None;
             }
@@ -392,7 +395,7 @@ impl Bytes {
         }
     }
 
-    /// Notes since when the soft limit is exceeded. Returns the limit that holds.
+    /// Records since when the soft limit is exceeded. Returns the limit in force.
     fn settle(&mut self, uid: u32, total: u64, grace_ms: u64, now_ms: u64) -> u64 {
         let Some(limits) = self.users.get(&uid).map(|user| self.limits(user)) else {
             return u64::MAX;
@@ -425,9 +428,9 @@ impl Bytes {
         self.servers.iter().all(counted)
     }
 
-    // ---- what people ask ----
+    // ---- queries ----
 
-    /// What a user has and may have, if that is limited.
+    /// Usage and limits of a user with a quota on bytes.
     pub fn user(&self, uid: u32, grace_ms: u64) -> Option<UserBytes> {
         let user = self.users.get(&uid)?;
         let told = self.told.get(&uid).into_iter().flat_map(BTreeMap::values);
@@ -444,19 +447,19 @@ impl Bytes {
         })
     }
 
-    /// Users with limits on bytes.
+    /// Users with quotas on bytes.
     pub fn users(&self) -> impl Iterator<Item = u32> {
         self.users.keys().copied()
     }
 
-    // ---- what is stored ----
+    // ---- storage ----
 
     /// Users whose limits have changed since the last [`Bytes::take_changed`].
     pub fn changes(&self) -> usize {
         self.changed.len()
     }
 
-    /// What is to be stored; `None`: nothing is kept of the user any more.
+    /// The accounts to store; `None`: remove the user's account.
     pub fn take_changed(&mut self) -> BTreeMap<u32, Option<ByteAccount>> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed

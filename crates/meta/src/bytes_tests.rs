@@ -56,7 +56,7 @@ fn all_leases_together_are_within_the_limit() {
     assert!(first.lease >= 50 && !first.full);
     let second = tell(&mut b, 1, 10, 10, 40);
     assert!(second.lease + first.lease <= 100, "{first:?} {second:?}");
-    // Repeated, as after an answer that was lost: nothing is given twice.
+    // Repeated, as after a lost answer: nothing is granted twice.
     for _ in 0..5 {
         let again = tell(&mut b, 1, 10, 10, 40);
         assert!(again.lease + first.lease <= 100);
@@ -80,7 +80,7 @@ fn what_a_server_does_not_use_goes_to_the_one_that_wants_it() {
     assert!(!waits.full && waits.lease < 60);
     let shrunk = tell(&mut b, 0, 10, held, 0);
     assert_eq!(shrunk.lease, 10);
-    // It counts as taken until the server itself tells of less.
+    // It counts as used until the server itself reports less.
     assert!(tell(&mut b, 1, 0, 0, 60).lease < 60);
     tell(&mut b, 0, 10, 10, 0);
     assert!(tell(&mut b, 1, 0, 0, 60).lease >= 60);
@@ -110,15 +110,15 @@ fn leases_outlive_both_sides_and_are_counted_once() {
     let mut b = limited(None, Some(100), 2);
     tell(&mut b, 1, 0, 0, 0);
     let held = tell(&mut b, 0, 60, 0, 70).lease;
-    // Server 0 is killed, counts anew and has no lease: what it had is not given to others meanwhile.
+    // Server 0 is killed, counts again and has no lease: its former one is not given to others meanwhile.
     tell_at(&mut b, 0, (0, 0, 0), false, 0);
     let other = tell(&mut b, 1, 0, 0, 90);
     assert!(other.lease + held <= 100 && !other.full);
     assert!(tell(&mut b, 0, 60, 0, 65).lease >= 65);
-    // The metadata server is killed: it gives nothing until it knows of all.
+    // The metadata server is killed: it grants nothing until all servers have reported.
     let mut b = limited(None, Some(100), 2);
     assert_eq!(tell(&mut b, 1, 0, 5, 90).lease, 5);
-    // Server 1 wants what server 0 does not use: that is taken back.
+    // Server 1 wants what server 0 does not use, which must be released.
     assert_eq!(tell(&mut b, 0, 60, 80, 0).lease, 60);
     assert!(tell(&mut b, 1, 0, 5, 20).lease <= 20);
 }
@@ -192,15 +192,15 @@ fn a_write_is_not_refused_by_what_was_told_before_it() {
     let mut b = limited(None, Some(100), 2);
     tell(&mut b, 1, 60, 60, 0);
     tell(&mut b, 0, 0, 0, 0);
-    // Server 1 has removed its objects. A report of its may have been under way meanwhile.
+    // Server 1 has removed its objects. Its report may have been in flight meanwhile.
     assert!(!tell(&mut b, 0, 0, 0, 50).full);
     assert!(!tell(&mut b, 1, 60, 60, 0).full);
     assert!(!tell(&mut b, 0, 0, 0, 50).full);
     tell(&mut b, 1, 0, 0, 0);
     assert!(tell(&mut b, 0, 0, 0, 50).lease >= 50);
-    // It has nothing left: nothing that it tells could change a refusal.
+    // It has nothing left: no report of it could change a refusal.
     assert!(tell(&mut b, 0, 50, 50, 101).full);
-    // Server 1 has something, and is away: the write does not wait for ever.
+    // Server 1 has bytes and does not report: the write does not wait for ever.
     tell(&mut b, 1, 20, 20, 0);
     let wants = |b: &mut Bytes, now_ms| tell_at(b, 0, (50, 50, 90), true, now_ms).full;
     assert!(!wants(&mut b, 1_000));
@@ -234,7 +234,7 @@ fn the_default_holds_for_users_with_files_and_without_limits_of_their_own() {
     // The default changes for both.
     b.set_default(&default_of(200), [7, 8].into_iter()).unwrap();
     assert_eq!(tell(&mut b, 0, 0, 0, 150).limit, 200);
-    // One is to have no limit, and then the default again.
+    // One user becomes unlimited, and then gets the default again.
     let unlimited = LimitsChange {
         bytes_hard: Some(Bound::Unlimited),
         ..LimitsChange::default()
@@ -252,7 +252,7 @@ fn the_default_holds_for_users_with_files_and_without_limits_of_their_own() {
     assert_eq!(again.default_limits().hard, Some(200));
     assert_eq!(again.user(7, 0).unwrap().limits.hard, Some(50));
     assert_eq!(again.user(8, 0).unwrap().limits.hard, Some(200));
-    // Whoever has no files any more is forgotten; without a default all are but those with limits of their own.
+    // A user without files is forgotten. Without a default all are, except those with limits of their own.
     again.has_none(7);
     again.has_none(8);
     assert_eq!(again.users().collect::<Vec<_>>(), [7]);
@@ -284,8 +284,8 @@ fn a_default_needs_room_for_all_who_have_files() {
     assert!(e.message.contains("--default"), "{e}");
 }
 
-/// Of seeds 19347000030, 19347000820 and 19347003962: a connection broke, the report was repeated over another, and its first copy
-/// came after newer ones.
+/// Seeds 19347000030, 19347000820 and 19347003962: a connection broke, the report was repeated over another one, and
+/// its first copy came after newer ones.
 #[test]
 fn a_copy_of_a_report_that_comes_late_frees_nothing() {
     let mut b = limited(None, Some(100), 2);
@@ -307,13 +307,13 @@ fn a_copy_of_a_report_that_comes_late_frees_nothing() {
     let copies = report(50, (0, 0, 60));
     let first = b.report(&copies, |_| DAY, 0).unwrap().users[0];
     assert!(first.lease >= 60, "{first:?}");
-    // The answer was lost, or is under way: what it gave is out.
+    // The answer was lost or is in flight: the lease it granted is in use.
     let again = b.report(&copies, |_| DAY, 0).unwrap().users[0];
     assert!(again.lease >= 60 && !tell(&mut b, 1, 0, 0, 50).full);
     assert!(tell(&mut b, 1, 0, 0, 50).lease < 50);
     b.report(&report(51, (60, first.lease, 0)), |_| DAY, 0)
         .unwrap();
-    // Neither a copy, nor one of an incarnation that has ended.
+    // Neither a late copy, nor a report of an incarnation that has ended.
     let late = b.report(&copies, |_| DAY, 0).unwrap_err();
     assert_eq!(late.kind, ErrorKind::Busy);
     let next = UsageReport {

@@ -1,11 +1,11 @@
-//! What the journal is written to: a log whose bytes are kept apart by epoch.
+//! The log under the journal: bytes in numbered epochs.
 //!
-//! Problem: the journal's rules (what a seal means, where replay ends) do not depend on where its bytes are. A log that
-//! several hosts share would let a standby take over.
-//! Idea: the journal asks little: begin an epoch, append to it, read it, forget it. An epoch is a number that only grows; the
-//! journal takes those of commits. [`DirectoryLog`] has a file for each; [`MemoryLog`] serves tests.
+//! Problem: the journal's rules (what a seal means, where replay ends) do not depend on where its bytes are stored. A
+//! log shared by several hosts would allow a standby to take over. Idea: the journal needs few operations: begin an
+//! epoch, append to it, read it, delete it. An epoch is a number that only increases; the journal uses those of
+//! commits. [`DirectoryLog`] has a file for each epoch; [`MemoryLog`] is for tests.
 //!
-//! Only one server uses a log at a time. That of a directory is guarded by the lock of the store beside it.
+//! Only one server uses a log at a time. That of a directory is protected by the lock of the store beside it.
 use crate::start_error::StoreError;
 use penstock_host::fs;
 use std::fmt::Debug;
@@ -16,27 +16,27 @@ use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "journal-";
 
-/// A log. What was appended outlives the process; it need not outlive a crash of the system.
+/// A log. Appended bytes survive the process; they need not survive a system crash.
 pub trait ChangeLog: Debug + Send {
-    /// What an epoch is called in messages.
+    /// The name of an epoch in messages.
     fn name(&self, epoch: u64) -> String;
 
-    /// The epochs that there are, ascending. Fails where it cannot be told which.
+    /// All epochs, ascending. Fails if they cannot be listed.
     fn epochs(&self) -> Result<Vec<u64>, StoreError>;
 
     /// All bytes of an epoch.
     fn read(&self, epoch: u64) -> Result<Vec<u8>, StoreError>;
 
-    /// Begins an epoch, which is empty then; what is appended goes there.
+    /// Begins an empty epoch, to which appends go from now on.
     fn begin(&mut self, epoch: u64) -> io::Result<()>;
 
-    /// Appends to the epoch that was begun last. After an error some of the bytes may be there.
+    /// Appends to the current epoch. After an error a part of the bytes may have been appended.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Gives an epoch another number. What is appended goes on going there.
+    /// Renumbers an epoch. Appends continue to go to it.
     fn renumber(&mut self, from: u64, to: u64) -> io::Result<()>;
 
-    /// Forgets an epoch, which may be gone already.
+    /// Deletes an epoch, which may be missing already.
     fn trim(&mut self, epoch: u64) -> io::Result<()>;
 }
 
@@ -44,7 +44,7 @@ pub trait ChangeLog: Debug + Send {
 #[derive(Debug)]
 pub struct DirectoryLog {
     directory: PathBuf,
-    /// Of the epoch begun last.
+    /// The file of the current epoch.
     file: Option<File>,
 }
 
@@ -57,7 +57,7 @@ impl DirectoryLog {
     }
 
     fn path(&self, epoch: u64) -> PathBuf {
-        // Of one width, so that names sort as numbers do.
+        // Constant width, so that names sort as numbers do.
         self.directory.join(format!("{PREFIX}{epoch:020}"))
     }
 }
@@ -124,7 +124,7 @@ impl ChangeLog for DirectoryLog {
     }
 }
 
-/// What a journal that cannot be replayed is called.
+/// The text of an error about a journal that cannot be replayed.
 pub fn damage(path: String, detail: String) -> StoreError {
     StoreError::Damaged {
         path,
@@ -142,20 +142,20 @@ mod memory {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::{Arc, Mutex, MutexGuard};
 
-    /// A log without a disk. A clone is the same log, as another server finds it.
+    /// A log without a disk. A clone is the same log, as the next server finds it.
     #[derive(Debug, Clone, Default)]
     pub struct MemoryLog {
         memory: Arc<Mutex<Memory>>,
         last: Option<u64>,
     }
 
-    /// What is in it, and what it refuses.
+    /// Its contents, and the failures it simulates.
     #[derive(Debug, Default)]
     pub struct Memory {
         pub epochs: BTreeMap<u64, Vec<u8>>,
-        /// Epochs that cannot be begun.
+        /// Epochs whose beginning fails.
         pub refused: BTreeSet<u64>,
-        /// The next append leaves this many bytes, and fails.
+        /// The next append stores only this many bytes, and fails.
         pub torn: Option<usize>,
     }
 
@@ -219,7 +219,7 @@ mod memory {
 mod tests {
     use super::*;
 
-    /// What a journal may rely on.
+    /// The properties that a journal relies on.
     fn check(mut log: impl ChangeLog) {
         assert!(log.epochs().unwrap().is_empty());
         assert!(log.trim(5).is_ok(), "it is gone already");

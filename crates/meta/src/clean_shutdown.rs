@@ -1,16 +1,16 @@
-//! Is what the database's file reads as on the disk as well?
+//! Clean shutdown: makes sure that the database's file is on the disk as the page cache shows it.
 //!
-//! Problem: when a sync fails the system drops what it could not write from its list of things to write, but the page cache
-//! goes on showing it. A database that is opened again then finds its newest commit whole, builds on pages that are not on
-//! the disk, and syncs that succeed later don't bring them there: the next loss of power takes names that were acknowledged
-//! as durable. A server that is killed after a failed sync leaves the same trap to the next one.
-//! Idea: what the last sync may have lost ([`crate::dirty_ranges`]) is written over itself and synced before the database opens the
-//! file, so that it is to be written once more; where nothing is known, all of the file. A page that the system has given up
-//! reads as what is on the disk, and the database's checksums find that. Pages that
-//! the last durable commit uses are not changed by this, whatever the moment of a crash.
-//! When it pays: after a failed commit, and at a start after anything but an orderly stop. The mark that tells of an orderly
-//! stop is never synced: it lives as long as the page cache that it speaks of, and where a loss of power brings it back
-//! there is no page cache left to doubt. A server that ends while it writes leaves no note, so the next one writes all.
+//! Problem: when a sync fails, the system marks the pages it could not write as clean, but the page cache still shows
+//! their new contents. A database that is reopened then finds its newest commit intact and builds on pages that are not
+//! on the disk. Later syncs do not write them: the next power loss takes names that were acknowledged as durable. A
+//! server that is killed after a failed sync leaves the same problem to the next one. Idea: before the database opens
+//! the file, the ranges that the last sync may have lost ([`crate::dirty_ranges`]) are rewritten in place and synced. If they
+//! are unknown, the whole file is. A page that the system has dropped reads as it is on the disk, and the database's
+//! checksums detect that. Pages that the last durable commit uses are not changed by this, whenever a crash happens.
+//! When it pays: after a failed commit, and at a start after anything but a clean shutdown. The mark of a clean
+//! shutdown is never synced: it is valid as long as the page cache. If a power loss restores it, no page cache is left
+//! that could differ from the disk. A server that ends while it rewrites leaves no record of dirty ranges, so the next
+//! one rewrites everything.
 use crate::RECOVERS;
 use crate::dirty_ranges::{self, Doubt};
 use penstock_host::fs;
@@ -21,15 +21,15 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Says that all syncs succeeded until the store was closed in order.
+/// Mark: all syncs succeeded until the store was closed in order.
 const MARK: &str = "namespace.settled";
-/// Bytes written over themselves at a time.
+/// Bytes rewritten at a time.
 const CHUNK: usize = 1 << 20;
-/// Progress is told each time that so many bytes are written.
+/// Progress is reported each time this many bytes are written.
 const TOLD: u64 = 256 << 20;
 
-/// Makes sure that what `file` in `directory` reads as is on the disk, and the names in the directory. From then on the
-/// database's syncs are noted.
+/// Makes sure that `file` in `directory`, and the names in the directory, are on the disk as they read. From then on
+/// the database's syncs record dirty ranges.
 pub fn settle(directory: &Path, file: &Path) -> Result<()> {
     let mark = mark(directory);
     if !mark.exists() {
@@ -38,7 +38,7 @@ pub fn settle(directory: &Path, file: &Path) -> Result<()> {
         rewrite(file, doubt)?;
     }
     dirty_ranges::begin(directory)?;
-    // Gone before anything can fail.
+    // Removed before anything can fail.
     match fs::remove_file(&mark) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -46,7 +46,8 @@ pub fn settle(directory: &Path, file: &Path) -> Result<()> {
     Ok(fs::fsync(File::open(directory)?)?)
 }
 
-/// The database was closed, and no sync of it has failed. A convenience: without the mark the next start takes longer.
+/// The database was closed, and no sync of it has failed. An optimisation: without the mark the next start takes
+/// longer.
 pub fn closed_in_order(directory: &Path) {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
@@ -64,7 +65,7 @@ fn mark(directory: &Path) -> PathBuf {
 
 fn rewrite(path: &Path, doubt: Doubt) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    // Of what the system has failed to write and told nobody it tells here.
+    // Here the system reports write-back errors that it has not reported yet.
     let untold = fs::fdatasync(&file);
     match (doubt, untold) {
         (Doubt::Ranges(ranges), Ok(())) => {
@@ -90,7 +91,7 @@ fn rewrite_all(file: &File, path: &Path) -> Result<()> {
     while at < length {
         let end = (at + TOLD).min(length);
         write_over(file, at, end)?;
-        // Synced as it goes, so that no single sync takes long without a word.
+        // Synced in parts, so that no single sync takes long without progress.
         fs::fdatasync(file)?;
         if length >= TOLD {
             log::info!(
@@ -105,7 +106,7 @@ fn rewrite_all(file: &File, path: &Path) -> Result<()> {
     Ok(fs::fdatasync(file)?)
 }
 
-/// Writes the bytes from `at` to `end`, or to the end of the file, over themselves.
+/// Rewrites the bytes from `at` to `end`, or to the end of the file, in place.
 fn write_over(file: &File, mut at: u64, end: u64) -> Result<()> {
     let mut chunk = vec![0; CHUNK];
     while at < end {
@@ -158,7 +159,7 @@ mod tests {
         assert!(settle(dir.path(), &dir.path().join("none")).is_err());
     }
 
-    /// Writing over a hole fills it, so the blocks of a file tell what was written.
+    /// Writing to a hole fills it, so the blocks of a file show what was written.
     #[test]
     fn only_what_is_in_doubt_is_written_over() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Group commit: when collected changes go to stable storage.
 //!
-//! Problem: a durable commit costs a disk flush (about a millisecond), a change in memory a microsecond.
-//! Idea: changes are collected in generations; one commit makes a whole generation durable, for all that
-//! wait for it, while the next generation is being collected. When it pays: whenever more than one
-//! request arrives within a flush. Nobody waiting: commit at most every `interval`.
+//! Problem: a durable commit costs a disk flush (about a millisecond), a change in memory costs a microsecond. Idea:
+//! changes are collected in generations. One commit makes a whole generation durable for all its waiters, while the
+//! next generation is being collected. When it pays: whenever more than one request arrives within a flush. Without
+//! waiters there is a commit at most every `interval`.
 //!
 //! A plain state machine: times are nanoseconds of any steady clock.
 use crate::error::Result;
@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 /// Time between attempts while the store refuses commits.
 const RETRY_NS: u64 = 1_000_000_000;
 
-/// Failed attempts whose reason is kept; whoever has slept through more is told the oldest of these.
+/// Failed attempts whose reason is kept; a waiter that missed more gets the oldest of these.
 const REASONS: usize = 16;
 
-/// A generation of changes; durable together.
+/// A generation of changes, which become durable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Generation(u64);
 
@@ -26,11 +26,11 @@ pub enum Next {
     Commit,
     WaitUntil(u64),
     Idle,
-    /// Stopped, and everything that can be durable is.
+    /// Stopped, and everything that can be made durable is.
     Stop,
 }
 
-/// What a waiter waits for.
+/// The generation and attempt that a waiter waits for.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiter {
     generation: Generation,
@@ -43,7 +43,7 @@ pub struct GroupCommit {
     collecting: Generation,
     /// Time of the first change of the generation being collected.
     dirty_since: Option<u64>,
-    /// Somebody waits for it.
+    /// Whether somebody waits for it.
     wanted: bool,
     /// The generation being committed, or whose commit failed.
     committing: Option<Generation>,
@@ -52,7 +52,7 @@ pub struct GroupCommit {
     commits: u64,
     failures: u64,
     failed: Option<Failure>,
-    /// Why the newest attempts failed, in order.
+    /// Reasons of the newest failed attempts, in order.
     reasons: VecDeque<WireError>,
     stopping: bool,
 }
@@ -81,19 +81,19 @@ impl GroupCommit {
         }
     }
 
-    /// A change was made. True when the committer has to be told.
+    /// A change was made; returns true if the committing thread must be woken.
     pub fn changed(&mut self, now: u64) -> bool {
         let first = self.dirty_since.is_none();
         self.dirty_since.get_or_insert(now);
         first
     }
 
-    /// Why no changes are taken at present.
+    /// Why changes are refused at present.
     pub fn refusal(&self) -> Option<&WireError> {
         self.failed.as_ref().map(|f| &f.error)
     }
 
-    /// Asks for all changes made so far; the committer has to be told.
+    /// Asks for the durability of all changes so far; the caller must wake the committing thread.
     pub fn want(&mut self) -> Waiter {
         let generation = if self.dirty_since.is_some() {
             self.wanted = true;
@@ -110,7 +110,8 @@ impl GroupCommit {
         }
     }
 
-    /// What became of the first attempt that ended since the waiter came: later ones are not its own. `None`: wait on.
+    /// The result of the first attempt that ended since the waiter came; later attempts do not concern it. `None`: keep
+    /// waiting.
     pub fn settled(&self, waiter: Waiter) -> Option<Result<()>> {
         if self.committed >= waiter.generation {
             return Some(Ok(()));
@@ -148,7 +149,7 @@ impl GroupCommit {
         }
     }
 
-    /// A commit begins: of the failed generation if there is one, else of the collected one; true for a new one.
+    /// A commit begins: of the failed generation if there is one, otherwise of the collected one; true for a new one.
     pub fn started(&mut self) -> bool {
         self.in_flight = true;
         let new = self.committing.is_none();
@@ -289,7 +290,7 @@ mod tests {
         let b = g.want();
         g.started();
         g.failed(7, error(ErrorKind::Io, "gone"));
-        // Only now do they wake.
+        // They wake only now.
         assert!(matches!(g.settled(a), Some(Err(e)) if e.kind == ErrorKind::NoSpace));
         assert!(matches!(g.settled(b), Some(Err(e)) if e.kind == ErrorKind::Io));
         g.started();

@@ -1,9 +1,9 @@
-//! The metadata server's end of the control channel ([`penstock_rpc::control`]): its term, kept in the file `term` of the
-//! metadata directory.
+//! The metadata server's end of the control channel ([`penstock_rpc::control`]): its term, stored in the file `term` of
+//! the metadata directory.
 //!
-//! The term rises with each start and is durable before anything is answered. It is never behind the wall clock's seconds, so that
-//! a directory that was restored from a backup does not fall behind what data servers have heard. On a full disk the server
-//! starts all the same: names are worth more, and the clock alone says enough unless it is set back before the next start.
+//! The term increases with each start and is durable before anything is answered. It is at least the wall clock's
+//! seconds, so that a directory restored from a backup is not behind what data servers have received. On a full disk
+//! the server starts nevertheless. The clock alone suffices unless it is set back before the next start.
 use penstock_host::fs;
 use penstock_host::sync::Mutex;
 use penstock_host::time::since_epoch;
@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 
 const NAME: &str = "term";
 
-/// See the module's text.
+/// The terms and decisions of this server.
 #[derive(Debug)]
 pub struct Control(Mutex<Holder>);
 
@@ -34,9 +34,9 @@ impl Control {
         Control(Mutex::new(Holder::new(term)))
     }
 
-    /// A data server reports: the answer, and whether its figures are to be counted.
+    /// Handles a data server's report; returns the answer, and whether to count its figures.
     pub fn heard(&self, server: u32, report: &Report) -> (Decision, bool) {
-        // Plain numbers: whatever a panic left of them is good enough.
+        // Plain numbers: any state that a panic left is usable.
         let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         holder.heard(server, report)
     }
@@ -80,10 +80,10 @@ mod tests {
         let ahead = second + 1_000_000;
         std::fs::write(dir.path().join(NAME), format!("{ahead}\n")).unwrap();
         assert_eq!(begin(), ahead + 1);
-        // Without the file, or with a damaged one, the clock says enough.
+        // Without the file, or with a damaged one, the clock suffices.
         std::fs::write(dir.path().join(NAME), "rubbish").unwrap();
         assert!(begin() >= first);
-        // A directory that takes no file, as a full disk, keeps no server from its start.
+        // A directory that cannot take a file, as on a full disk, does not prevent a start.
         let none = dir.path().join("none");
         assert!(keep(&none, 1).is_err());
         Control::begin(&none);

@@ -1,11 +1,11 @@
-//! Shared file pointers: counters in memory, named by a random token, gone with the connection that
-//! created them. Whoever knows the token may use one.
+//! Shared file pointers: counters in memory, named by a random token, which end with the connection that created them.
+//! Anybody who knows the token may use one.
 use crate::error::{Result, error};
 use penstock_rpc::share::Share;
 use penstock_wire::message::ErrorKind;
 use std::collections::HashMap;
 
-/// Counters of all connections together.
+/// Most counters of all connections.
 pub const MAX_COUNTERS: usize = 1 << 16;
 
 /// A connection, unique in the life of the server.
@@ -78,7 +78,7 @@ impl Counters {
         Ok(self.find(token)?.value)
     }
 
-    /// Only the connection that created it frees a counter.
+    /// Frees a counter; only the connection that created it may do so.
     pub fn free(&mut self, owner: ConnectionId, token: u128) -> Result<()> {
         if self.find(token)?.owner != owner {
             return Err(error(

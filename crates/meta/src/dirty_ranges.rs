@@ -1,16 +1,16 @@
-//! Which bytes of the database's file the disk may not have.
+//! Dirty ranges: which bytes of the database's file may not be on the disk.
 //!
-//! Problem: after a server that was killed nobody knows whether its last sync succeeded, so the file is written over itself
-//! before it is opened ([`crate::clean_shutdown`]): with ten million names that takes half a minute.
-//! Idea: before each sync, the ranges that were written since the last sync that succeeded are noted in a file beside the
-//! database. The note is not flushed: it lives in the page cache, as the doubt does. A sync that failed, or whose outcome its
-//! caller did not live to see, can have lost nothing else. What was written after it was never synced. The system tells the next
-//! one who syncs the file of a write-back that failed and that nobody was told of (Linux 4.17, errseq).
-//! When it pays: at a start after anything but an orderly stop. It costs one small write for each sync.
-//! Parameters: [`RANGES`], [`PAGE`].
+//! Problem: after a server was killed nobody knows whether its last sync succeeded. The file is therefore rewritten in
+//! place before it is opened ([`crate::clean_shutdown`]), which takes half a minute with ten million names. Idea: before each
+//! sync, the ranges written since the last successful sync are recorded in a file beside the database. The record is
+//! not flushed: it is needed only as long as the page cache that it describes. A sync that failed, or whose result its
+//! caller did not live to see, can have lost nothing else. Later writes were never synced. For a failed write-back that
+//! was not reported, the system reports an error to the next process that syncs the file (Linux 4.17, errseq). When it
+//! pays: at a start after anything but a clean shutdown. It costs one small write for each sync. Parameters:
+//! [`RANGES`], [`PAGE`].
 //!
-//! Form of the file: magic, the system's boot, CRC-32 of both; at byte 32 the number of ranges, the CRC-32 of the number and the
-//! ranges, then the first byte of each range and the byte after its last. Numbers are little endian.
+//! File format: magic, the system's boot, CRC-32 of both. At byte 32 the number of ranges, and the CRC-32 of the number
+//! and the ranges. Then for each range its first byte and the byte after its last. Numbers are little endian.
 use penstock_host::fs::{self, ExclusiveFile};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, StorageBackend};
@@ -21,9 +21,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Most ranges of a note; of more, those with the smallest gaps between them are taken together.
+/// Most ranges of a record; beyond it, ranges with the smallest gaps between them are merged.
 const RANGES: usize = 4092;
-/// What the system writes back as a whole, bytes.
+/// Unit of write-back, bytes.
 const PAGE: u64 = 4096;
 
 const NAME: &str = "namespace.unsynced";
@@ -32,12 +32,12 @@ const HEADER: usize = 28;
 const BODY: usize = 32;
 const SIZE: usize = BODY + 8 + 16 * RANGES;
 
-/// What has to be written over itself.
+/// Bytes that must be rewritten in place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// These bytes at most: (first, end), ascending.
+    /// At most these bytes: (first, end), ascending.
     Ranges(Vec<(u64, u64)>),
-    /// Nothing is known.
+    /// Unknown, so all.
     All,
 }
 
@@ -59,7 +59,7 @@ impl Ranges {
         }
     }
 
-    /// Sorts them and leaves at most [`RANGES`], none of which touches the next.
+    /// Sorts and merges them, leaving at most [`RANGES`], none of which are adjacent.
     fn compact(&mut self) {
         self.list.sort_unstable();
         self.join(|gap| gap == 0);
@@ -68,7 +68,7 @@ impl Ranges {
         };
         let mut gaps: Vec<u64> = self.list.windows(2).map(|w| w[1].0 - w[0].1).collect();
         let widest = *gaps.select_nth_unstable(excess - 1).1;
-        // Of those as wide as the widest only as many as have to be.
+        // Of the gaps as wide as the widest, merge only as many as needed.
         let mut ties = excess - gaps.iter().filter(|gap| **gap < widest).count();
         self.join(|gap| {
             let tie = gap == widest && ties > 0;
@@ -77,7 +77,7 @@ impl Ranges {
         });
     }
 
-    /// Takes neighbours together where `f` says so of the gap between them.
+    /// Merges neighbours if `f` says so of the gap between them.
     fn join(&mut self, mut f: impl FnMut(u64) -> bool) {
         self.list.dedup_by(|next, before| {
             let joined = f(next.0.saturating_sub(before.1));
@@ -117,7 +117,7 @@ impl Ranges {
     }
 }
 
-/// Of the number of ranges and the ranges.
+/// Checksum of the number of ranges and the ranges.
 fn checksum(body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&body[..4]);
@@ -138,8 +138,8 @@ fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
-/// What the server before this one may have failed to bring to the disk. Nothing of what another boot of the system had in
-/// its page cache is left.
+/// The bytes that the previous server may have failed to write. Nothing that another boot had in its page cache is
+/// left.
 pub fn doubt(directory: &Path) -> Doubt {
     let Ok(bytes) = std::fs::read(path(directory)) else {
         return Doubt::All;
@@ -159,7 +159,7 @@ pub fn doubt(directory: &Path) -> Doubt {
     }
 }
 
-/// Without a note all is in doubt at the next start.
+/// Deletes the record: everything is dirty for the next start.
 pub fn forget(directory: &Path) -> Result<()> {
     match fs::remove_file(&path(directory)) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
@@ -167,7 +167,7 @@ pub fn forget(directory: &Path) -> Result<()> {
     }
 }
 
-/// Begins a note: nothing is in doubt. A convenience: without it the next start takes longer.
+/// Begins a record without dirty ranges. An optimisation: without it the next start takes longer.
 pub fn begin(directory: &Path) -> Result<()> {
     forget(directory)?;
     let Some(boot) = penstock_host::boot() else {
@@ -188,7 +188,7 @@ pub fn begin(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The note's file, as the database's code may use it.
+/// The record's file, usable from within the database's code.
 #[derive(Debug)]
 enum Note {
     File(File),
@@ -197,7 +197,7 @@ enum Note {
 }
 
 impl Note {
-    /// `None`: none was begun.
+    /// `None`: there is no record.
     fn open(directory: &Path) -> Option<Note> {
         let file = OpenOptions::new().write(true).open(path(directory)).ok()?;
         Some(match ExclusiveFile::new(file) {
@@ -215,7 +215,8 @@ impl Note {
     }
 }
 
-/// The first error of the database's file since it was opened. After it the database answers nothing until it is opened again.
+/// The first error of the database's file since it was opened. After it the database answers nothing until it is
+/// reopened.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble(Arc<OnceLock<String>>);
 
@@ -236,13 +237,13 @@ impl Trouble {
     }
 }
 
-/// The database's file: notes what it is about to sync.
+/// The database's file, which records dirty ranges before each sync.
 #[derive(Debug)]
 struct Recorded<B> {
     file: B,
     note: Option<Note>,
     trouble: Trouble,
-    /// Written since the last sync that succeeded. Never held while a simulated world hands over to another thread.
+    /// Ranges written since the last successful sync. Never locked while a simulated world switches threads.
     written: Mutex<Ranges>,
 }
 
@@ -270,14 +271,14 @@ impl<B: StorageBackend> StorageBackend for Recorded<B> {
         self.trouble.seen(self.file.read(at, into))
     }
     fn set_len(&self, len: u64) -> Result<()> {
-        // A file that has become longer ends in something that was written.
+        // An extended file ends with a written byte.
         self.wrote(len.saturating_sub(1), 1);
         self.trouble.seen(self.file.set_len(len))
     }
     fn sync_data(&self) -> Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(note) = &self.note {
-            // What cannot be noted is not synced: nobody would know what a failure took.
+            // If the record cannot be written, nothing is synced: nobody would know what a failure lost.
             self.trouble.seen(note.write(&mut written))?;
         }
         self.trouble.seen(self.file.sync_data())?;
@@ -335,7 +336,7 @@ impl StorageBackend for InWorld {
     }
 }
 
-/// Opens the database at `path`, whose note is in `directory`.
+/// Opens the database at `path` with its record in `directory`.
 pub fn open(
     builder: &Builder,
     directory: &Path,
@@ -351,7 +352,7 @@ pub fn open(
     }
 }
 
-/// Makes a new database of an empty file, without a note.
+/// Makes a new database in an empty file, without a record.
 pub fn create(file: File) -> std::result::Result<Database, DatabaseError> {
     match ExclusiveFile::new(file) {
         Err(file) => Builder::new().create_file(file),
@@ -409,7 +410,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             assert_eq!(doubt(dir.path()), Doubt::All, "bit {bit}");
         }
-        // After another boot nothing is in the page cache alone, whatever the loss of power has left of the note.
+        // After another boot nothing is in the page cache only, whatever a power loss has left of the record.
         let mut bytes = whole.clone();
         bytes[..HEADER].copy_from_slice(&header(7));
         bytes[BODY] ^= 1;

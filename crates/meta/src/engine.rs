@@ -1,8 +1,8 @@
-//! The shell around the name space: one lock, one committing thread, the clocks.
+//! The engine around the name space: one lock, one committing thread, the clocks.
 //!
-//! Requests run on their connection's own thread under the lock, for microseconds and never across disk
-//! access but for a page that is not in memory. The committing thread flushes what they collected
-//! without holding the lock; who needs durability waits for it.
+//! Requests run on their connection's thread under the lock, for microseconds. They never hold it across disk access,
+//! except for a page that is not in memory. The committing thread flushes collected changes without holding the lock;
+//! requests that need durability wait for it.
 mod committing;
 mod counting;
 mod scrubbing;
@@ -37,13 +37,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Changes that may be waiting for a commit; more have to wait themselves.
+/// Most changes that wait for a commit; further ones are delayed.
 const MAX_COLLECTED: usize = 1 << 17;
-/// Removed files that are forgotten in one go.
+/// Open-unlinked files that are removed in one go.
 const REAPED: usize = 1024;
-/// The disk must have answered by then.
+/// Longest wait for the disk.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// In the store: advisory locks may have been held when the server ended.
+/// Marker file in the store: advisory locks may have been held when the server ended.
 const LOCKED: &str = "advisory-locks";
 
 pub struct Engine {
@@ -53,19 +53,19 @@ pub struct Engine {
 
 struct Shared {
     state: Mutex<State>,
-    /// For the committing thread.
+    /// Wakes the committing thread.
     work: Condvar,
-    /// For those who wait for a commit.
+    /// Wakes requests that wait for a commit.
     settled: Condvar,
-    /// For those who wait for advisory locks.
+    /// Wakes requests that wait for advisory locks.
     unlocked: Condvar,
-    /// For who waits until no snapshot is looked at.
+    /// Wakes a thread that waits until no snapshot is in use.
     looked: Condvar,
     start: Instant,
     store_name: String,
-    /// Bytes of the journal that a crash of the system had left unreadable.
+    /// Bytes of the journal that were unreadable after a system crash.
     unreadable: u64,
-    /// Where [`LOCKED`] is.
+    /// Path of [`LOCKED`].
     locked: PathBuf,
 }
 
@@ -76,22 +76,22 @@ struct State {
     counters: Counters,
     sessions: Sessions,
     locks: AdvisoryLocks,
-    /// Who has removed files open.
+    /// Open-unlinked files and their holders.
     kept: OpenUnlinked,
-    /// [`LOCKED`] is there.
+    /// Whether [`LOCKED`] exists.
     noted_locks: bool,
-    /// Locks have ended with their connection, whose other end may still count on them.
+    /// Whether locks have ended with their connection, whose client may still rely on them.
     dropped_locks: bool,
     requests: u64,
-    /// The database has to be opened again.
+    /// Whether the database must be reopened.
     broken: bool,
-    /// A snapshot is looked at without the lock.
+    /// Whether a snapshot is in use without the lock.
     looking: bool,
     looked: Scrubbed,
     count: Option<counting::Count>,
-    /// Set for good: by a panic inside, or by the end of the server.
+    /// Set for good by a panic inside, or by the server's end.
     closed: Option<WireError>,
-    /// The committing thread has ended.
+    /// Whether the committing thread has ended.
     ended: bool,
 }
 
@@ -102,15 +102,15 @@ pub struct Figures {
     pub requests: u64,
     pub commits: u64,
     pub uptime: Duration,
-    /// Bytes of the journal that could not be read at the start.
+    /// Bytes of the journal that were unreadable at the start.
     pub unreadable: u64,
-    /// What the look for damage has found so far.
+    /// What the scrub has found so far.
     pub looked: Scrubbed,
-    /// Users over their soft limit, and at their hard one.
+    /// Users above their soft limit on files, and users at their hard one.
     pub at_limits: (u64, u64),
-    /// Users over their soft limits on bytes, at their hard ones, and those whose bytes are not counted.
+    /// Users above their soft limit on bytes, users at their hard one, and users whose bytes are not counted yet.
     pub at_byte_limits: (u64, u64, u64),
-    /// The files of users have been counted.
+    /// Whether the files of all users have been counted.
     pub counted: bool,
 }
 
@@ -119,7 +119,7 @@ pub fn wall_clock_ns() -> i64 {
     i64::try_from(since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Files without a name that were open when the server ended wait for those who have them open.
+/// Open-unlinked files from before the start are kept for clients that have them open.
 fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut OpenUnlinked) -> Result<()> {
     let mut found = 0;
     space.each_kept(|file| {
@@ -139,7 +139,8 @@ fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut OpenUnlinked) -> Re
 }
 
 impl Engine {
-    /// Starts the committing thread. `interval` is the longest that a change nobody waits for stays in memory alone.
+    /// Starts the committing thread. `interval` is the longest that a change stays in memory only, if nobody waits for
+    /// it.
     pub fn start(
         mut store: Store,
         snapshot: Snapshot,
@@ -164,7 +165,7 @@ impl Engine {
             sessions.restore(note.clone(), now());
         }
         layers.replay(found, milliseconds(wall_clock_ns()))?;
-        // The time of a start is its name: no two of them are in the same nanosecond.
+        // The start time identifies the incarnation: no two starts are in the same nanosecond.
         let run = u64::try_from(wall_clock_ns()).unwrap_or(0);
         layers
             .accounts_mut()
@@ -172,10 +173,10 @@ impl Engine {
             .begin(run, placement.ids());
         let mut space = Namespace::new(layers, placement);
         keep_open_files(&mut space, &mut kept)?;
-        // The journal begins with the commit below, which holds them.
+        // The commit below contains them; the journal begins after it.
         space.names_mut().take_changes()?;
         let layers = space.names_mut();
-        // Ids are reserved on stable storage before any is handed out.
+        // Ids are reserved on stable storage before any is used.
         let reservation = layers.freeze();
         layers.committed(store.commit(&reservation)?);
         let locked = store.path().join(LOCKED);
@@ -255,7 +256,7 @@ impl Engine {
         result
     }
 
-    /// Runs a request that changes only what is never stored; `f` gets the time. It waits for no commit.
+    /// Runs a request whose changes are never stored; `f` gets the time. It waits for no commit.
     pub fn change_in_memory<T>(
         &self,
         f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>,
@@ -268,8 +269,8 @@ impl Engine {
         result
     }
 
-    /// Runs a request that may change names; `f` gets the time. If it may come again, and has been carried out before,
-    /// `f` is not run: what it came to then is the outcome.
+    /// Runs a request that may change names; `f` gets the time. If it has a slot and was carried out before, `f` is not
+    /// run: its earlier outcome is returned.
     pub fn change(
         &self,
         once: Option<&Once>,
@@ -293,7 +294,7 @@ impl Engine {
         }
         if let Some(known) = state.known(once)? {
             if !state.journal.is_written() {
-                // The first copy waits, or waited, for the commit as well.
+                // The first copy waits, or waited, for the commit too.
                 drop(self.shared.wait_commit(state)?);
             }
             return known;
@@ -335,12 +336,12 @@ impl Engine {
         })
     }
 
-    /// Whether one more removed file can be kept for a user.
+    /// Whether one more open-unlinked file can be kept for a user.
     pub fn may_keep(&self, uid: u32) -> bool {
         self.shared.state().kept.has_room(uid)
     }
 
-    /// The connection has these files open: those that have no name are held by it from now on. Returns them.
+    /// The connection has these files open: it holds those without a name from now on. Returns them.
     pub fn keep(
         &self,
         connection: ConnectionId,
@@ -363,7 +364,7 @@ impl Engine {
         result
     }
 
-    /// The connection has closed a removed file: it goes, unless others hold it.
+    /// The connection has closed an open-unlinked file: it is removed, unless others hold it.
     pub fn reap(
         &self,
         once: Option<&Once>,
@@ -382,7 +383,8 @@ impl Engine {
         })
     }
 
-    /// The removed files of a connection that has ended, and its sessions, wait for whoever has them to connect again.
+    /// A connection has ended: its open-unlinked files and sessions are kept until its client reconnects or the grace
+    /// period ends.
     pub fn leave(&self, connection: ConnectionId) {
         let mut state = self.shared.state();
         state.sessions.connection_closed(connection, now());
@@ -391,7 +393,7 @@ impl Engine {
         }
     }
 
-    /// Changes a counter, whose value before is the outcome.
+    /// Changes a counter; the outcome is the value before.
     pub fn count(
         &self,
         once: Option<&Once>,
@@ -403,7 +405,7 @@ impl Engine {
             Some(known) => known,
             None => {
                 let result = f(&mut state.counters).map(Outcome::Counter);
-                // Counters end with this process, and so may what is known of them.
+                // Counters end with this process, and so may the record of their changes.
                 if let Some(once) = once {
                     state.sessions.keep(once, &result);
                 }
@@ -422,7 +424,7 @@ impl Engine {
         f(&mut state.counters)
     }
 
-    /// Does what `how` says about an advisory lock. After a restart all but claims wait for their turn.
+    /// Carries out a request `how` about an advisory lock. After a restart all except claims wait for the grace period.
     pub fn lock(
         &self,
         by: (ConnectionId, u32),
@@ -464,7 +466,7 @@ impl Engine {
         })
     }
 
-    /// Gives up the advisory locks of a connection that has ended.
+    /// Releases the advisory locks of a connection that has ended.
     pub fn release_locks(&self, connection: ConnectionId) {
         let mut state = self.shared.state();
         if state.locks.connection_closed(connection) {
@@ -473,7 +475,7 @@ impl Engine {
         }
     }
 
-    /// Waits until some advisory lock has been given up since the count was `seen`, at most `wait`. Returns the count.
+    /// Waits until an advisory lock has been released since the count was `seen`, at most `wait`. Returns the count.
     pub fn await_unlock(&self, seen: u64, wait: Duration) -> Result<u64> {
         let deadline = now() + wait;
         let mut state = self.shared.open_state()?;
@@ -494,7 +496,7 @@ impl Engine {
         self.shared.wait_commit(state).map(drop)
     }
 
-    /// From now on all ids of files are higher than `highest`; on stable storage after a [`Engine::sync`]. Returns the next id.
+    /// Makes all future file ids greater than `highest`, durably after an [`Engine::sync`]. Returns the next id.
     pub fn skip_ids(&self, highest: u64) -> Result<u64> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
@@ -525,12 +527,12 @@ impl Engine {
         &self.shared.store_name
     }
 
-    /// Data servers of the deployment.
+    /// Number of data servers in the deployment.
     pub fn servers(&self) -> usize {
         self.shared.state().space.placement().servers()
     }
 
-    /// Commits what is left, closes the store and refuses requests from now on. Idempotent.
+    /// Commits the remaining changes, closes the store and refuses requests from now on. Idempotent.
     pub fn stop(&self) {
         let threads = {
             let mut state = self.shared.state();
@@ -541,7 +543,7 @@ impl Engine {
             ));
             if state.noted_locks && state.locks.is_empty() && !state.dropped_locks {
                 state.noted_locks = false;
-                // Left there, it makes those who lock after the restart wait for nothing.
+                // If it stays, locking programs wait in vain after the restart.
                 let _ = penstock_host::fs::remove_file(&self.shared.locked);
             }
             let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -557,7 +559,7 @@ impl Engine {
     }
 }
 
-/// Notes on stable storage that advisory locks are held.
+/// Records on stable storage that advisory locks are held.
 fn note(path: &Path) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
@@ -580,7 +582,7 @@ impl State {
         self.closed.get_or_insert(why);
     }
 
-    /// What became of this request before; `None`: it is to be carried out.
+    /// The earlier outcome of this request; `None`: it is to be carried out.
     fn known(&mut self, once: Option<&Once>) -> Result<Option<Result<Outcome>>> {
         match once {
             Some(once) => {
@@ -591,7 +593,7 @@ impl State {
         }
     }
 
-    /// Keeps what became of this request; stored with what it has changed, if anything.
+    /// Stores the outcome of this request together with its changes, if any.
     fn keep(&mut self, once: Option<&Once>, result: &Result<Outcome>) {
         let note = once.and_then(|once| self.sessions.keep(once, result));
         if let Some(note) = note
@@ -601,7 +603,7 @@ impl State {
         }
     }
 
-    /// Runs `f`; a panic in it closes the server for good instead of serving half a change.
+    /// Runs `f`; after a panic in it the server is closed for good, so that it never serves half a change.
     fn guarded<T>(&mut self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
             let why = damaged("the server failed inside while using it and refuses to go on");
@@ -612,7 +614,7 @@ impl State {
 }
 
 impl Shared {
-    /// Sleeps until an advisory lock is given up or the server stops, at most `left`.
+    /// Sleeps until an advisory lock is released or the server stops, at most `left`.
     fn wait_unlocked<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -630,7 +632,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Panics under the lock are caught where they happen and close the state.
+        // Panics under the lock are caught where they happen, and close the state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

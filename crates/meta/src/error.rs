@@ -1,7 +1,7 @@
-//! Errors of the metadata server as the client gets them: a kind, and what, where and what to do.
+//! Errors of the metadata server for clients: a kind, and what, where and what to do.
 use penstock_wire::message::{ErrorKind, WireError};
 
-/// Bytes of a path that an error message repeats.
+/// Most bytes of a path in an error message.
 const SHOWN: usize = 200;
 
 pub type Result<T> = std::result::Result<T, WireError>;
@@ -13,7 +13,7 @@ pub fn error(kind: ErrorKind, message: impl Into<String>) -> WireError {
     }
 }
 
-/// The path as messages show it: cut in the middle of nothing, bounded, without control characters.
+/// The path for a message: at most that long, cut between characters, without control characters.
 pub fn shown(path: &str) -> String {
     let mut out: String = path
         .chars()

@@ -1,7 +1,8 @@
-//! When capabilities are issued: the metadata server's time ([`penstock_wire::clock`]), kept in the file `clock` of its directory.
+//! The time at which capabilities are issued: the metadata server's time ([`penstock_wire::clock`]), recorded in the
+//! file `clock` of its directory.
 //!
-//! The file is replaced as a whole, about once in half a minute in which the time is asked for, by one of those who ask. Where it
-//! cannot be written the time goes on all the same: then it may go back if the machine is started again with a clock that is behind.
+//! The file is replaced atomically, about every half minute while the time is in use, by one of the requests. If it
+//! cannot be written the time continues; it may then go back if the machine is restarted with a clock that is behind.
 use penstock_host::fs;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::time::{since_boot, since_epoch};
@@ -13,15 +14,15 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 const NAME: &str = "clock";
-/// Pause between tries to write the file.
+/// Time between attempts to write the file.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// See the module's text.
+/// The metadata server's time.
 #[derive(Debug)]
 pub struct Issue {
     directory: PathBuf,
     time: Mutex<IssueTime>,
-    /// Held by the one who writes the file: when it was last tried, on the steady clock.
+    /// Locked by the thread that writes the file: when that was last tried, on the steady clock.
     tried: Mutex<Option<Duration>>,
 }
 
@@ -30,7 +31,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Issue {
-    /// Goes on where the server of this directory was.
+    /// Continues the time of this directory's last server.
     pub fn begin(directory: &Path) -> Issue {
         let path = directory.join(NAME);
         let kept = std::fs::read_to_string(&path).ok();
@@ -60,7 +61,7 @@ impl Issue {
             return now;
         }
         let mut tried = if may {
-            // Somebody else is at it, and there is time left.
+            // Another thread is writing it, and there is time left.
             match self.tried.try_lock() {
                 Some(tried) => tried,
                 None => return now,

@@ -1,23 +1,23 @@
-//! Changes on their way to a commit, kept where the death of the server does not reach them.
+//! The journal (write-ahead log) of changes that are not yet committed, which survives the server's death.
 //!
-//! Problem: changes are acknowledged before they are on stable storage; a server that is killed would take the last
-//! ones with it, and a file made a moment ago would be gone under the program that writes it.
-//! Idea: each change is appended to a log before it is acknowledged, without a flush: the system's page cache
-//! outlives the process. A server that starts replays what no commit holds. When it pays: always; an append costs
-//! about a microsecond. A crash of the whole machine may take the journal, as it may all that was not synced.
+//! Problem: changes are acknowledged before they are on stable storage. A killed server would lose the last ones, and a
+//! new file would vanish while a program writes it. Idea: each change is appended to a log before it is acknowledged,
+//! without a flush: the system's page cache survives the process. At a start the server replays changes that no commit
+//! contains. When it pays: always; an append costs about a microsecond. A system crash may lose the journal, like
+//! everything that was not synced.
 //!
-//! One epoch of the log ([`crate::change_log`]) per commit, N for commit N. When the commit begins its epoch is sealed and the next
-//! one begun; when it has ended the epoch is forgotten. Replay goes on to the next epoch only over a seal, so that what it
-//! finds is all changes up to some moment. While the epoch before is there without a seal nothing is appended: changes wait
-//! for their commit. After that commit the epoch begins with all changes collected by then.
+//! There is one epoch of the log ([`crate::change_log`]) per commit, N for commit N. When the commit begins, its epoch
+//! is sealed and the next one begun; when it has ended, the epoch is deleted. Replay continues to the next epoch only
+//! after a seal, so that it finds all changes up to some moment. While the epoch before exists without a seal nothing
+//! is appended: changes wait for their commit. After that commit the epoch begins with all changes collected by then.
 //! Record: length and CRC-32 of the payload, CRC-32 of these two (little endian, 4 bytes each), payload.
 //!
-//! *What cannot be read.* A server that is killed leaves at most one record that was not written to its end, which nobody was
-//! told of. Anything else that is no record is damage on the same boot of the system (the database has the boot of its last
-//! commit, and the epochs that follow it are of the same process): the server does not start. After another boot pages
-//! of the log may have reached the disk in any order: replay ends at the first bad record, as it may for names that
-//! were not synced. Errors of listing and reading always keep the server from starting. Epochs are forgotten only when
-//! a commit holds all that they tell.
+//! *What cannot be read.* A killed server leaves at most one incomplete record, whose change was not acknowledged.
+//! Anything else that is no record is damage if it is the same boot of the system, and the server does not start. (The
+//! database stores the boot of its last commit, and the epochs after it belong to the same process.) After another
+//! boot, pages of the log may have reached the disk in any order. Replay then ends at the first bad record, as unsynced
+//! names may be lost. Errors of listing and reading always prevent a start. Epochs are deleted only when a commit
+//! contains all of their changes.
 use crate::change_log::{ChangeLog, damage};
 use crate::node::Node;
 use crate::pending::Pending;
@@ -35,7 +35,7 @@ pub struct Changes {
     /// Nodes in their stored form.
     pub nodes: Vec<(u64, Option<Vec<u8>>)>,
     pub entries: Vec<(Box<[u8]>, Option<u64>)>,
-    /// What became of the request, if it may come again.
+    /// The outcome of the request, if it has a slot.
     pub notes: Vec<Note>,
     pub files: u64,
     pub directories: u64,
@@ -46,7 +46,7 @@ impl Changes {
         self.nodes.is_empty() && self.entries.is_empty() && self.notes.is_empty()
     }
 
-    /// Puts the changes over those that came before them.
+    /// Applies the changes on top of earlier ones.
     pub fn apply(self, pending: &mut Pending) -> crate::error::Result<()> {
         for (id, node) in self.nodes {
             let node = match node {
@@ -66,24 +66,24 @@ impl Changes {
 #[derive(Serialize, Deserialize)]
 enum Record {
     Changes(Changes),
-    /// The last one: nothing was lost between this epoch and the next.
+    /// The seal: no change was lost between this epoch and the next.
     Sealed,
 }
 
-/// The epoch of the log that changes go to now.
+/// The current epoch of the log.
 #[derive(Debug)]
 pub struct Journal {
     log: Box<dyn ChangeLog>,
-    /// The epoch's bytes are whole so far, and more can be appended. Else changes have to wait for their commit.
+    /// Whether the epoch is intact so far, and can be appended to. Otherwise changes must wait for their commit.
     written: bool,
-    /// The epoch has begun, though perhaps nothing can be appended any more.
+    /// Whether the epoch exists, even if appends fail.
     there: bool,
-    /// The commit that will hold what is in the epoch.
+    /// The commit that will contain this epoch.
     commit: u64,
 }
 
 impl Journal {
-    /// Begins the epoch for commit number `commit`; all older ones must be held by commits.
+    /// Begins the epoch for commit number `commit`; commits must contain all older ones.
     pub fn begin(mut log: Box<dyn ChangeLog>, commit: u64) -> Result<Journal, StoreError> {
         for epoch in log.epochs()? {
             trim(&mut *log, epoch);
@@ -107,12 +107,13 @@ impl Journal {
         }
     }
 
-    /// True when the changes outlive this process. If not they have to be committed before they are acknowledged.
+    /// Appends changes; returns true if they survive this process. Otherwise they must be committed before they are
+    /// acknowledged.
     pub fn append(&mut self, changes: Changes) -> bool {
         self.write(&Record::Changes(changes))
     }
 
-    /// Whether what was appended last outlives this process.
+    /// Whether the last append survives this process.
     pub fn is_written(&self) -> bool {
         self.written
     }
@@ -136,17 +137,17 @@ impl Journal {
             });
         if let Err(e) = written {
             lost(&self.log.name(self.commit), &e);
-            // What follows a torn record would not be found.
+            // Records after a torn one would not be found.
             self.written = false;
         }
         self.written
     }
 
-    /// The commit of what is in the epoch begins; what comes now is the next one's.
+    /// The commit of this epoch begins; later changes belong to the next one.
     pub fn turn(&mut self) {
         let sealed = self.write(&Record::Sealed);
         if !self.there {
-            // An empty one, where replay ends: an epoch without the one before it would tell of a commit that is missing.
+            // Replay ends at an empty epoch. An epoch without the one before it would indicate a missing commit.
             self.open();
         }
         let before = self.there;
@@ -156,14 +157,14 @@ impl Journal {
             self.open();
         }
         if !sealed {
-            // Replay would not come as far as this epoch.
+            // Replay would not reach this epoch.
             self.written = false;
         }
     }
 
-    /// The commit that began with [`Journal::turn`] is on stable storage, as number `commits`. That is further on than
-    /// planned when an attempt that was reported as failed had succeeded. `collected` gives all changes since, for an epoch
-    /// that does not have them.
+    /// The commit that began with [`Journal::turn`] is on stable storage, as number `commits`. That is more than
+    /// planned if an attempt that was reported as failed had succeeded. `collected` returns all changes since, for an
+    /// epoch that lacks them.
     pub fn committed(&mut self, commits: u64, collected: impl FnOnce() -> Option<Changes>) {
         trim(&mut *self.log, self.commit - 1);
         if commits + 1 != self.commit {
@@ -187,24 +188,24 @@ impl Journal {
         }
     }
 
-    /// Everything is on stable storage and nothing more will come. The epoch stays, empty: its number tells the next
-    /// start how far the commits went.
+    /// Everything is on stable storage and no change will follow. The empty epoch stays: its number tells the next
+    /// start how many commits there were.
     pub fn end(&mut self) {
         self.written = false;
     }
 }
 
-/// What a start found.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub struct Replayed {
     /// In order.
     pub changes: Vec<Changes>,
-    /// Bytes that a crash of the system has left unreadable.
+    /// Bytes that are unreadable after a system crash.
     pub unreadable: u64,
 }
 
-/// What was acknowledged after commit number `commits` and is in no commit. `same_boot`: the system has not been
-/// started again since that commit.
+/// Returns changes that were acknowledged after commit number `commits` and are in no commit. `same_boot`: the system
+/// has not been restarted since that commit.
 pub fn replay(log: &dyn ChangeLog, commits: u64, same_boot: bool) -> Result<Replayed, StoreError> {
     let mut found = Replayed::default();
     let mut next = commits + 1;
@@ -248,8 +249,8 @@ pub fn replay(log: &dyn ChangeLog, commits: u64, same_boot: bool) -> Result<Repl
     Ok(found)
 }
 
-/// The last commit that the journal tells of, if the database, which ends at commit number `commits`, does not have it:
-/// epoch N is only begun when commit N - 1 begins, and epoch N - 1 only forgotten when that has ended.
+/// The last commit that the journal implies, if the database, which ends at commit `commits`, lacks it. Epoch N is
+/// begun only when commit N - 1 begins, and epoch N - 1 is deleted only when that has ended.
 pub fn missing(log: &dyn ChangeLog, commits: u64) -> Result<Option<u64>, StoreError> {
     let first = log.epochs()?.into_iter().find(|number| *number > commits);
     Ok(first
@@ -260,15 +261,15 @@ pub fn missing(log: &dyn ChangeLog, commits: u64) -> Result<Option<u64>, StoreEr
 /// How an epoch ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The next epoch goes on.
+    /// With a seal: the next epoch continues.
     Sealed,
-    /// With its last record, or in the middle of one that was not written to its end.
+    /// After its last record, or inside an incomplete one.
     Open,
     /// With bytes that are no record.
     Bad,
 }
 
-/// Adds the changes of one epoch; how many of its bytes are whole records, and what follows.
+/// Adds the changes of one epoch; returns the bytes of intact records, and the end.
 fn records(all: &[u8], found: &mut Vec<Changes>) -> (usize, End) {
     let mut bytes = all;
     loop {
@@ -357,13 +358,13 @@ mod tests {
         // The power fails, or the server is killed, before commit 29 has ended.
         assert_eq!(missing(&log, 28).unwrap(), None);
         assert!(found(&log, 28).is_empty());
-        // And after that.
+        // And after it.
         journal.committed(29, || Some(changes(2)));
         assert_eq!(found(&log, 29), [2]);
         assert_eq!(missing(&log, 28).unwrap(), Some(29));
         assert!(journal.append(changes(3)));
         assert_eq!(found(&log, 29), [2, 3]);
-        // Refused still when the commit begins.
+        // Appends still fail when the commit begins.
         log.memory().refused.extend([31, 32]);
         journal.turn();
         assert!(!journal.append(changes(4)));
@@ -397,7 +398,7 @@ mod tests {
         assert_eq!(log.epochs().unwrap().len(), 1);
         assert_eq!(found(&log, 8), [0; 0]);
         assert_eq!(missing(&log, 7).unwrap(), Some(8));
-        // The next start forgets what it finds.
+        // The next start deletes what it finds.
         let mut journal = begin(&log, 10);
         assert!(journal.append(changes(5)));
         assert_eq!(log.epochs().unwrap(), [10]);
@@ -428,7 +429,7 @@ mod tests {
         assert_eq!(found(&log, 7), [5]);
     }
 
-    /// Two epochs, and the first one as it was written.
+    /// Two epochs, and the first one as written.
     fn two_epochs() -> (MemoryLog, Vec<u8>) {
         let log = MemoryLog::default();
         let mut journal = begin(&log, 1);
@@ -455,12 +456,12 @@ mod tests {
             let e = replay(&log, 0, true).unwrap_err().to_string();
             assert!(e.contains("damaged") && e.contains("epoch 1"), "{e}");
         }
-        // Cut, and the next one tells that there was more.
+        // Truncated, although the next epoch shows that there was more.
         for len in 0..whole.len() {
             set(&log, 1, &whole[..len]);
             assert!(replay(&log, 0, true).is_err(), "{len}");
         }
-        // The last one may end in the middle of a record: nobody was told of that one.
+        // The last one may end inside a record, which was not acknowledged.
         set(&log, 1, &whole);
         let bytes = log.read(2).unwrap();
         for len in 0..bytes.len() {

@@ -1,4 +1,5 @@
-//! The metadata server's keys: what it proves to others, and what it seals capabilities with. They can be replaced while it runs.
+//! The metadata server's keys: what it proves to others, and what it seals capabilities with. They can be replaced
+//! while it runs.
 use crate::error::Result;
 use penstock_host::sync::Mutex;
 use penstock_rpc::deployment::Deployment;
@@ -8,18 +9,18 @@ use penstock_wire::{KeyPair, SealKeys};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// See the module's text.
+/// The keys, replaceable.
 #[derive(Debug)]
 pub struct Keys {
     deployment: String,
-    /// Where they are named.
+    /// The file that names them.
     file: Option<PathBuf>,
-    /// What clients meet.
+    /// Keys for the handshake.
     pub ring: Arc<Keyring>,
     signing: Mutex<Signing>,
 }
 
-/// What it signs with: keys of the current generation, since others check with both.
+/// Keys of the current generation for signing; others verify with both generations.
 #[derive(Debug, Clone)]
 struct Signing {
     seals: Arc<SealKeys>,
@@ -36,7 +37,7 @@ impl Signing {
 }
 
 impl Keys {
-    /// Those that the deployment names, which was read from `file`.
+    /// Loads the keys that the deployment, read from `file`, names.
     pub fn load(deployment: &Deployment, file: Option<PathBuf>) -> penstock_wire::Result<Keys> {
         let identities = deployment.meta_identities()?;
         Ok(Keys {
@@ -47,9 +48,9 @@ impl Keys {
         })
     }
 
-    /// Takes those that the deployment file names now; with an error the ones of before stay.
+    /// Loads the keys that the deployment file names now; on an error the present ones stay.
     pub fn load_again(&self) -> Result<KeysHeld> {
-        // Two requests at a time would mix what they read.
+        // Serialised, so that two requests do not mix what they read.
         let mut now = self.signing.lock().unwrap_or_else(PoisonError::into_inner);
         let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
         let identities = deployment.meta_identities().map_err(WireError::of_keys)?;
@@ -59,12 +60,12 @@ impl Keys {
         Ok(deployment.keys_held())
     }
 
-    /// What capabilities are sealed with.
+    /// Keys that seal capabilities.
     pub fn seals(&self) -> Arc<SealKeys> {
         self.signing().seals
     }
 
-    /// What it signs credentials with.
+    /// The key pair that signs credentials.
     pub fn pair(&self) -> KeyPair {
         self.signing().pair
     }

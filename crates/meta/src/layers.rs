@@ -1,5 +1,5 @@
-//! The names as requests see them: changes being collected, over changes being committed, over the
-//! stored snapshot. Reads see every acknowledged change at once, and no request waits for the disk.
+//! The names as requests see them, in three layers: collected changes, changes being committed, and the stored
+//! snapshot. Reads see every acknowledged change at once, and no request waits for the disk.
 use crate::error::{Result, damaged, error};
 use crate::journal::Changes;
 use crate::names::Names;
@@ -15,10 +15,10 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Ids reserved at a time; half of them is the head start of the next reservation.
+/// Ids reserved at a time; the next reservation is made when half of them are used.
 pub const ID_BLOCK: u64 = 1 << 20;
 
-/// Nodes, and as many entries, kept decoded in memory (about 300 B each).
+/// Nodes, and as many entries, cached decoded in memory (about 300 B each).
 const CACHED: usize = 1 << 16;
 
 pub struct Layers {
@@ -28,9 +28,9 @@ pub struct Layers {
     changed_entries: Vec<Box<[u8]>>,
     notes: Vec<Note>,
     accounts: Accounts,
-    /// Some while a commit is under way, or has failed and is to be tried again.
+    /// Set while a commit is in progress, or has failed and will be retried.
     committing: Option<Arc<Pending>>,
-    /// `None` only while the store is being opened again after an error.
+    /// `None` only while the store is being reopened after an error.
     stored: Option<Arc<Snapshot>>,
     cache: RefCell<Cache>,
     next_id: u64,
@@ -38,18 +38,18 @@ pub struct Layers {
     durable_ids: u64,
 }
 
-/// The newest state of what was used recently.
+/// Recently used nodes and entries.
 struct Cache {
     nodes: Recent<u64, Arc<Node>>,
     entries: Recent<Box<[u8]>, u64>,
 }
 
 impl Layers {
-    /// Over the state found at the start, at `now_ns` since the epoch.
+    /// Layers over the state found at the start, at `now_ns` since the epoch.
     ///
-    /// Ids go on where the last reservation ended, or at `now_ns` if that is higher: files are never made
-    /// at a rate of one a nanosecond, so ids stay unique even when an old copy of the store is put back.
-    /// The reservation made here has to be committed before the first id.
+    /// Ids continue after the last reservation, or at `now_ns` if that is higher. Files are never made faster than one
+    /// per nanosecond, so ids stay unique even if an old copy of the store is restored. The reservation made here must
+    /// be committed before the first id is used.
     pub fn new(stored: Snapshot, now_ns: i64) -> Result<Layers> {
         let durable_ids = stored.totals().ids_reserved;
         let now = u64::try_from(now_ns).unwrap_or(0);
@@ -85,7 +85,8 @@ impl Layers {
         self.collecting.len() + self.accounts.changes()
     }
 
-    /// Puts back what was acknowledged and not committed before the server died. Before the first commit.
+    /// Restores changes that were acknowledged but not committed before the server died. Call it before the first
+    /// commit.
     pub fn replay(&mut self, changes: Vec<Changes>, now_ms: u64) -> Result<()> {
         for change in changes {
             let ids: Vec<u64> = change.nodes.iter().map(|(id, _)| *id).collect();
@@ -107,7 +108,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Owners of nodes that are there, without the cache.
+    /// Owners of existing nodes, without the cache.
     fn owners(&self, ids: &[u64]) -> Result<Vec<Option<u32>>> {
         let owner = |id: &u64| match self.collecting.nodes.get(id) {
             Some(node) => Ok(node.as_ref().map(|node| node.uid)),
@@ -116,7 +117,7 @@ impl Layers {
         ids.iter().map(owner).collect()
     }
 
-    /// How many files users have, and may have.
+    /// Accounts of users: files, quotas.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
@@ -125,7 +126,7 @@ impl Layers {
         &mut self.accounts
     }
 
-    /// Goes on with a count of all nodes by `slice` of them. `None`: it is not through.
+    /// Continues a count of all nodes by `slice` of them. `None`: it is not complete.
     pub fn count_files(
         &mut self,
         number: u64,
@@ -151,13 +152,13 @@ impl Layers {
         !self.changed_nodes.is_empty() || !self.changed_entries.is_empty()
     }
 
-    /// Adds a change of sessions, to be stored with the changes of names that come with it.
+    /// Adds a change of sessions, to be stored together with its changes of names.
     pub fn note(&mut self, note: Note) {
         self.collecting.note(note.clone());
         self.notes.push(note);
     }
 
-    /// What was changed since the last call.
+    /// Changes since the last call.
     pub fn take_changes(&mut self) -> Result<Changes> {
         let totals = self.collecting.totals;
         let mut changes = Changes {
@@ -220,7 +221,7 @@ impl Layers {
         Ok(changes)
     }
 
-    /// What to commit next; the same again until [`Layers::committed`].
+    /// What to commit next; the same result until [`Layers::committed`].
     pub fn freeze(&mut self) -> Arc<Pending> {
         if let Some(committing) = &self.committing {
             return committing.clone();
@@ -232,24 +233,24 @@ impl Layers {
         frozen
     }
 
-    /// The frozen changes are in `stored`.
+    /// The frozen changes are in `stored` now.
     pub fn committed(&mut self, stored: Snapshot) {
         self.durable_ids = stored.totals().ids_reserved;
         self.stored = Some(stored.into());
         self.committing = None;
     }
 
-    /// Lets go of the snapshot, so that the store can be opened again.
+    /// Drops the snapshot, so that the store can be reopened.
     pub fn release(&mut self) {
         self.stored = None;
     }
 
-    /// The store was opened again; the changes that could not be committed stay pending.
+    /// The store was reopened; changes that could not be committed stay pending.
     pub fn reopened(&mut self, stored: Snapshot) {
         self.stored = Some(stored.into());
     }
 
-    /// The names as of the last commit, to be let go of before the store is opened again.
+    /// The names as of the last commit; drop it before the store is reopened.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.stored.clone()
     }
@@ -263,16 +264,17 @@ impl Layers {
         })
     }
 
-    /// Above all ids given out so far.
+    /// Greater than all ids used so far.
     pub fn next_id(&self) -> u64 {
         self.next_id
     }
 
-    /// From now on all ids are higher; whether that changes anything. It has to be committed before the next id.
+    /// Makes all future ids greater; returns whether that changes anything. The change must be committed before the
+    /// next id is used.
     pub fn skip_ids(&mut self, highest: u64) -> bool {
         let skips = self.next_id <= highest;
         if skips {
-            // A range of its own: what lies between was not given out.
+            // A separate range: the ids in between were not used.
             self.next_id = highest + 1;
             self.collecting.totals.ids_from = self.next_id;
             self.collecting.totals.ids_reserved = self.next_id + ID_BLOCK;
@@ -280,12 +282,12 @@ impl Layers {
         skips
     }
 
-    /// Commits so far, over all runs.
+    /// Commits so far, over all incarnations.
     pub fn commits(&self) -> Result<u64> {
         Ok(self.stored()?.commits())
     }
 
-    /// All ranges of ids ever given out, ascending.
+    /// All ranges of ids ever used, ascending.
     pub fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
         let totals = self.collecting.totals;
         let now = (totals.ids_from, totals.ids_reserved);
@@ -467,7 +469,7 @@ pub fn milliseconds(ns: i64) -> u64 {
     u64::try_from(ns / 1_000_000).unwrap_or(0)
 }
 
-/// The stored layer as long as it can be read; what stops it goes to `failure`.
+/// Iterates over the stored layer until an error, which goes to `failure`.
 fn until_error<'a, K: 'a, V: 'a>(
     mut stored: impl Iterator<Item = Result<(K, V)>> + 'a,
     failure: &'a mut Option<penstock_wire::message::WireError>,

@@ -1,16 +1,16 @@
 //! The metadata server: names, permissions, striping, capabilities and shared counters.
 //!
-//! A request runs on its connection's thread (`session`): the name space is a plain state machine
-//! (`namespace`, `nodes`, `removal`) over a narrow trait (`names`): changes in memory on top of a redb snapshot (`layers`,
-//! `pending`, `snapshot`, `store`), under one lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
-//! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
-//! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
-//! Changes that clients repeat take effect once (`slots`).
-//! What waits for its commit is in a journal (`journal`), written to a log (`change_log`) that outlives the process. After a failed sync nothing is
-//! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
-//! (`look`). How many files each user has, and may have, is counted with each change (`quota`). Who runs the
-//! programs that use the deployment is listed while they are connected (`registry`). Data servers report what went through them, and
-//! are told what holds for them (`control`). Tasks that ought to be ranks of one program do not write the same file (`steps`).
+//! A request runs on its connection's thread (`session`). The name space is a plain state machine (`namespace`,
+//! `nodes`, `removal`) over a narrow trait (`names`). Below are changes in memory on top of a redb snapshot (`layers`,
+//! `pending`, `snapshot`, `store`), under one lock (`engine`). A committing thread makes changes durable in groups
+//! (`commit`). Reads and changes never wait for a disk flush. `Sync` does, and so does a request that gets the right to
+//! remove the objects of a file. Open-unlinked files survive connections and restarts (`kept`). Repeated changes take
+//! effect once (`slots`). Changes that wait for their commit are in a journal (`journal`), written to a log
+//! (`change_log`) that survives the process. After a failed sync nothing relies on data that may be in the page cache
+//! only (`settled`, `noted`). Names of large stores are scrubbed for damage in the background (`look`). The files of
+//! each user are counted with each change, and limited by quotas (`quota`). Programs that use the deployment are listed
+//! while they are connected (`registry`). Data servers report their traffic, and receive decisions (`control`). Tasks
+//! that should be ranks of one program do not write the same file (`steps`).
 mod access;
 mod advisory;
 mod audited;
@@ -52,7 +52,7 @@ mod stores;
 mod task_writers;
 mod vouching;
 
-/// In the log: what follows is what the server does before it can serve. `penstock up` waits for it.
+/// Log line: the server is recovering and does not serve yet. `penstock up` waits for it.
 pub const RECOVERS: &str = "recovers";
 
 pub use server::{Options, start};

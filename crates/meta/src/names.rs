@@ -1,4 +1,4 @@
-//! The name space as its rules see it: ordered maps of nodes and entries below, and what places new files.
+//! The storage interface of the name space: ordered maps of nodes and entries, and the placement of new files.
 use crate::error::Result;
 use crate::node::Node;
 use crate::placement::Placement;
@@ -6,7 +6,7 @@ use penstock_layout::FileId;
 use penstock_wire::message::NodeKind;
 use std::sync::Arc;
 
-/// What the name space needs from below: two ordered maps and a source of ids.
+/// What the name space needs from storage: two ordered maps and a source of ids.
 pub trait Names {
     fn node(&self, id: FileId) -> Result<Option<Arc<Node>>>;
     fn entry(&self, parent: FileId, name: &str) -> Result<Option<FileId>>;
@@ -20,17 +20,17 @@ pub trait Names {
     /// Nodes by id, those after `after`, at most `limit`.
     fn nodes(&self, after: Option<FileId>, limit: usize) -> Result<Vec<(FileId, Arc<Node>)>>;
     fn put_node(&mut self, id: FileId, node: Node);
-    /// The node as it is stored.
+    /// Removes a node; `node` is its stored form.
     fn remove_node(&mut self, id: FileId, node: &Node);
     fn put_entry(&mut self, parent: FileId, name: &str, id: FileId);
     fn remove_entry(&mut self, parent: FileId, name: &str);
-    /// An id never handed out before, not even before a crash.
+    /// An id that was never used before, not even before a crash.
     fn new_id(&mut self, kind: NodeKind) -> Result<FileId>;
-    /// Whether one more node may belong to a user.
+    /// Whether a user may own one more node.
     fn room(&self, uid: u32, now_ns: i64) -> Result<()>;
-    /// A node that was just put belongs to a user, and before to another one or to none.
+    /// A node that was just stored belongs to a user now, and before to another or to none.
     fn charge(&mut self, id: FileId, from: Option<u32>, to: u32, now_ns: i64);
-    /// Might a crash now bring this node back as it was before its last change?
+    /// Whether a crash now could restore this node as it was before its last change.
     fn may_be_durable(&self, id: FileId) -> bool;
 }
 

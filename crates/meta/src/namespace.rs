@@ -1,11 +1,11 @@
-//! The protocol logic of the name space: what each request does to names, nodes and permissions.
+//! The rules of the name space: what each request does to names, nodes and permissions.
 //!
-//! A plain state machine over [`Names`], a narrow storage trait, with the time passed in: no clock, lock,
-//! thread or I/O of its own. A request first reads all it needs and checks it, then changes; storage takes
-//! changes without failing, so that a request happens as a whole or not at all.
+//! A plain state machine over [`Names`], a narrow storage trait, with the time passed in. It has no clock, lock, thread
+//! or I/O of its own. A request first reads and checks everything, then changes. Storage accepts changes without
+//! failing, so that a request is carried out completely or not at all.
 //!
-//! Rules: directories hold entries (name → id), ids name nodes for ever. Here are the requests by path; `resolve` finds
-//! where paths and names lead, `nodes` has the requests by id and the links.
+//! Directories contain entries (name → id); an id identifies a node for ever. This file has the requests by path.
+//! `resolve` resolves paths and names, `nodes` has the requests by id and the links.
 use crate::access::{Caller, Want};
 use crate::error::{Result, error, exists, is_directory, not_directory, not_found, shown};
 use crate::names::{Names, Namespace};
@@ -26,7 +26,7 @@ const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// How to open.
+/// Options of an open.
 #[derive(Debug, Clone)]
 pub struct How<'a> {
     pub read: bool,
@@ -35,7 +35,7 @@ pub struct How<'a> {
     pub exclusive: bool,
 }
 
-/// One page of an ordered listing; `more` follow its last item.
+/// One page of an ordered listing; `more`: items follow its last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
@@ -43,14 +43,14 @@ pub struct Page<T> {
 }
 
 impl<N: Names> Namespace<N> {
-    /// Attributes of what a path leads to; a symbolic link at its end is followed if `follow` says so.
+    /// Attributes of the node that a path leads to; `follow`: a symbolic link at the end is followed.
     pub fn stat(&self, caller: &Caller, path: &str, follow: bool) -> Result<Attributes> {
         let (id, node) = self.find(caller, path, follow)?;
         Ok(node.attributes(id))
     }
 
-    /// Opens or creates a file; true when it is new. An open for neither reading nor writing is for asking about the
-    /// file (its length), as `stat` does, and needs no permission on the file itself.
+    /// Opens or creates a file; returns true if it is new. An open for neither reading nor writing is a query (the
+    /// file's length), like `stat`, and needs no permission on the file itself.
     pub fn open(
         &mut self,
         now_ns: i64,
@@ -67,7 +67,7 @@ impl<N: Names> Namespace<N> {
                 ),
             ));
         }
-        // A new file that must not exist does not take the place that a symbolic link names.
+        // With O_EXCL, a symbolic link at the end is not followed.
         let follow = how.create.is_none() || !how.exclusive;
         let Some(place) = self.place(caller, path, follow, None)? else {
             return Err(is_directory(path));
@@ -203,8 +203,7 @@ impl<N: Names> Namespace<N> {
         Ok(())
     }
 
-    /// Moves a name; over an existing file or empty directory, which is then gone. A file replaced that
-    /// way is returned.
+    /// Renames; an existing target file or empty directory is replaced. Returns a file that was replaced.
     pub fn rename(
         &mut self,
         now_ns: i64,
@@ -250,7 +249,7 @@ impl<N: Names> Namespace<N> {
         caller.require_addition(&target.directory_node, to)?;
         let moved_directory = node.is_directory() && source.directory != target.directory;
         if moved_directory {
-            // Its "..", so to say, changes.
+            // Its ".." entry changes.
             caller.require(node, Want::Write, from)?;
         }
         let mut gone = Gone::Nothing;
@@ -303,7 +302,7 @@ impl<N: Names> Namespace<N> {
         Ok(gone)
     }
 
-    /// A page of a directory by name. `room` bounds the page in bytes of reply.
+    /// A page of a directory by name. `room` bounds the encoded page in bytes.
     pub fn readdir(
         &self,
         caller: &Caller,
@@ -372,7 +371,7 @@ impl<N: Names> Namespace<N> {
         let times = [change.mtime, change.atime];
         let only_now = change.mode.is_none() && change.uid.is_none() && change.gid.is_none();
         if only_now && times.iter().flatten().all(|t| *t == When::Now) {
-            // Who may write may say that it was now.
+            // A user who may write may set the time to now.
             if *change != Change::default() && !caller.owns(node) {
                 caller.require(node, Want::Write, path)?;
             }
@@ -407,7 +406,7 @@ impl<N: Names> Namespace<N> {
                 new.mode &= !SET_GID;
             }
         } else if (change.uid.is_some() || change.gid.is_some()) && !node.is_directory() {
-            // What runs as its owner does not become another one's by being given away.
+            // Set-user-ID is cleared when the owner changes.
             new.mode &= !SET_UID;
             if new.mode & GROUP_EXECUTE != 0 {
                 new.mode &= !SET_GID;
@@ -432,7 +431,7 @@ impl<N: Names> Namespace<N> {
         Ok(attributes)
     }
 
-    /// A file by id, for a fresh capability.
+    /// Attributes of a file by id, for a new capability.
     pub fn file(&self, id: FileId) -> Result<Attributes> {
         match self.names.node(id)? {
             Some(node) if node.layout.is_some() => Ok(node.attributes(id)),
@@ -446,7 +445,7 @@ impl<N: Names> Namespace<N> {
         }
     }
 
-    /// A page of all files by id, with their paths. `room` bounds the page in bytes of reply.
+    /// A page of all files by id, with their paths. `room` bounds the encoded page in bytes.
     pub fn files(
         &self,
         after: Option<FileId>,
@@ -483,7 +482,7 @@ impl<N: Names> Namespace<N> {
     /// The root directory of a new store.
     pub fn root(now_ns: i64, uid: u32, gid: u32) -> Node {
         Node {
-            // Whoever has the client key may make files; nobody takes away those of others.
+            // Anybody with the client key may make files; nobody may remove those of others.
             mode: 0o1777,
             uid,
             gid,
@@ -507,7 +506,7 @@ impl<N: Names> Namespace<N> {
         ))
     }
 
-    /// Something new at a place; `set` completes it.
+    /// Adds a new node at a place; `set` completes it.
     pub(crate) fn add(
         &mut self,
         now_ns: i64,
@@ -553,7 +552,7 @@ impl<N: Names> Namespace<N> {
         Ok(attributes)
     }
 
-    /// Notes a change of a directory's entries; `links` directories more are in it.
+    /// Updates a directory after a change of its entries; `links` is the change in its number of subdirectories.
     pub(crate) fn touch(&mut self, now_ns: i64, id: FileId, directory: &Node, links: i64) {
         self.names.put_node(
             id,
@@ -568,7 +567,7 @@ impl<N: Names> Namespace<N> {
     }
 }
 
-/// Upper bound of encoded attributes, and of a capability, with this layout.
+/// Upper bound of the encoded size of attributes, and of a capability, with this layout.
 pub fn attributes_size(layout: Option<&Layout>) -> usize {
     128 + layout.map_or(0, |l| 5 * l.servers.len())
 }

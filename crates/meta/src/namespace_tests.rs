@@ -1,4 +1,4 @@
-//! The name space against a model: a map from paths to what is there, with the rules written naively.
+//! The name space against a model: a map from paths to nodes, with the rules written naively.
 use super::*;
 use crate::layers::Layers;
 use crate::node::ROOT;
@@ -148,7 +148,7 @@ impl Model {
             .collect()
     }
 
-    /// `Ok(true)`: to be created.
+    /// `Ok(true)`: it would be created.
     fn open(&self, path: &str, create: bool, exclusive: bool) -> Outcome<bool> {
         match self.get(path) {
             Ok(_) if create && exclusive => Err(ErrorKind::Exists),
@@ -222,7 +222,7 @@ enum Step {
     Rmdir(String),
     Rename(String, String),
     Chmod(String, u32),
-    /// Commit, and with true also stop and start again.
+    /// Commit; true: also stop and restart.
     Commit(bool),
 }
 
@@ -342,7 +342,7 @@ fn apply<N: Names>(space: &mut Namespace<N>, model: &mut Model, now: i64, step: 
     }
 }
 
-/// Every path, id, mode, link count and listing is as in the model, and nothing else is there.
+/// Every path, id, mode, link count and listing is as in the model, and nothing else exists.
 fn compare<N: Names>(space: &Namespace<N>, model: &Model) {
     let boss = Caller {
         privileged: true,
@@ -414,7 +414,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 50, ..ProptestConfig::default() })]
-    /// The same over the real store, with commits half done, commits done, and restarts in between.
+    /// The same over the real store, with partial commits, complete commits and restarts in between.
     #[test]
     fn behaves_like_the_model_on_the_store(steps in prop::collection::vec(step(), 1..120)) {
         let dir = tempfile::tempdir().unwrap();
@@ -479,7 +479,7 @@ fn create(space: &mut Namespace<Maps>, who: &Caller, path: &str, mode: u32) -> O
     made.map(|(attributes, _)| attributes).map_err(|e| e.kind)
 }
 
-/// What a stranger may do in and below a directory, for each of its eight permission triplets.
+/// What another user may do in and below a directory, for each of its eight permission triplets.
 #[test]
 fn permission_matrix_of_operations() {
     for bits in 0..8u32 {
@@ -708,7 +708,7 @@ fn pages_fit_the_room() {
     assert_eq!(space.files(None, 50, 1).unwrap().items.len(), 1);
 }
 
-/// What damage can leave behind is told, not followed.
+/// Inconsistent records are reported as damage and not followed.
 #[test]
 fn disagreeing_records_are_damage() {
     let mut space = in_maps();

@@ -1,7 +1,7 @@
-//! One file or directory as the metadata store keeps it.
+//! The stored record of a file or directory.
 //!
-//! Stored form: version byte, postcard of the fields, CRC-32 over id, version and fields. The checksum
-//! covers the id, so that a record that lands under another key is found out as well.
+//! Stored form: version byte, postcard of the fields, CRC-32 over id, version and fields. The checksum covers the id,
+//! so that a record stored under another key is detected too.
 use crate::error::{Result, damaged};
 use crate::placement::Striping;
 use penstock_layout::{FileId, Layout};
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 /// The directory at the top; its parent is itself.
 pub const ROOT: FileId = FileId(1);
-/// Where files are kept that have lost their last name and are still open, named by their id. No path leads there.
+/// The directory of open-unlinked files, which are named by their id. No path leads there.
 pub const REMOVED: FileId = FileId(0);
 
 const VERSION: u8 = 3;
-/// The version whose last field is `xattrs`.
+/// The last version that ends with `xattrs`.
 const BEFORE_GIVEN: u8 = 2;
 const CRC: usize = 4;
 
@@ -26,7 +26,7 @@ pub struct Node {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Files: names, 0 when it is only kept for those who have it open; directories: 2 + directories in them.
+    /// Files: number of names, 0 if open-unlinked; directories: 2 + number of subdirectories.
     pub nlink: u32,
     /// Times: nanoseconds since the epoch.
     pub ctime_ns: i64,
@@ -34,7 +34,7 @@ pub struct Node {
     pub atime_ns: i64,
     /// The server's clock when `mtime_ns` was last set.
     pub mtime_set_ns: i64,
-    /// The directory it is in and its name there (of several names the first), so that a path can be rebuilt.
+    /// Its directory and its name there (the first of several names), from which a path can be rebuilt.
     pub parent: FileId,
     pub name: String,
     /// Further names of a file.
@@ -43,15 +43,15 @@ pub struct Node {
     pub layout: Option<Layout>,
     /// Symbolic links only.
     pub target: Option<String>,
-    /// Directories only: what new files get.
+    /// Directories only: striping of new files.
     pub striping: Option<Striping>,
     pub xattrs: BTreeMap<String, Vec<u8>>,
-    /// It belonged to another user than root before: that user may hold descriptors of its objects.
+    /// It once belonged to a user other than root: that user may hold descriptors of its objects.
     pub given: bool,
 }
 
 impl Node {
-    /// Empty in all fields; for the start of the epoch.
+    /// A node with empty fields, with times at the epoch.
     pub fn new(kind: NodeKind) -> Node {
         Node {
             kind,
@@ -131,7 +131,7 @@ impl Node {
         }
         match record.split_first() {
             Some((&VERSION, fields)) => decode_fields(id, fields),
-            // Nobody noted whom it belonged to: perhaps to another user.
+            // The earlier owners are unknown: it may have belonged to another user.
             Some((&BEFORE_GIVEN, fields)) => decode_fields(id, &[fields, &[1]].concat()),
             Some((version, _)) => Err(damaged(format!(
                 "the record of {id:?} has version {version}, this server knows {VERSION}; use the release of Penstock that wrote it"

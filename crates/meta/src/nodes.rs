@@ -1,4 +1,4 @@
-//! Requests about nodes by id, and what POSIX has beyond names: hard and symbolic links, extended attributes.
+//! Requests by node id, and hard links, symbolic links and extended attributes.
 use crate::access::{Caller, Want};
 use crate::error::{Result, error, exists, is_directory, not_directory, not_found, shown};
 use crate::names::{Names, Namespace};
@@ -13,24 +13,24 @@ use penstock_wire::message::{
     NodeRequest, WireError, XattrMode,
 };
 
-/// What a request leads to; the connection's session adds capabilities.
+/// The outcome of a request; the session adds capabilities.
 #[derive(Debug)]
 pub enum Outcome {
     Node(Attributes),
     Look(Attributes),
     Opened(Attributes, bool),
-    /// And what had to be kept.
+    /// A name was removed, with what happened to its file.
     Unlinked(Gone),
     Entries(Page<(String, Attributes)>),
     Xattr(Vec<u8>),
     Xattrs(Vec<String>),
-    /// A counter's value before.
+    /// A counter's value before the change.
     Counter(i64),
     Done,
 }
 
 impl Outcome {
-    /// Of a request that leads to a node.
+    /// The attributes, for a request that leads to a node.
     pub fn attributes(self) -> Result<Attributes> {
         match self {
             Outcome::Node(a) | Outcome::Look(a) | Outcome::Opened(a, _) => Ok(a),
@@ -38,7 +38,7 @@ impl Outcome {
         }
     }
 
-    /// Of a request that may remove a file.
+    /// The removed file, for a request that may remove one.
     pub fn removed(self) -> Result<Option<Removed>> {
         match self {
             Outcome::Unlinked(gone) => Ok(gone.removed()),
@@ -46,7 +46,7 @@ impl Outcome {
         }
     }
 
-    /// The request has another kind of outcome: a kept one was changed.
+    /// An error: the stored outcome is not of this request's kind.
     pub fn unexpected(&self) -> WireError {
         crate::error::damaged(format!(
             "{self:?} is kept for a request that has no such outcome"
@@ -61,7 +61,7 @@ impl From<Option<Removed>> for Outcome {
 }
 
 impl<N: Names> Namespace<N> {
-    /// Carries out a request of `caller`. `room` bounds a page in bytes of reply.
+    /// Carries out a request of `caller`. `room` bounds the encoded page in bytes.
     pub fn node_request(
         &mut self,
         now_ns: i64,
@@ -168,7 +168,7 @@ impl<N: Names> Namespace<N> {
         })
     }
 
-    /// Those that change nothing.
+    /// Requests that change nothing.
     pub fn node_read(
         &self,
         caller: &Caller,
@@ -232,7 +232,7 @@ impl<N: Names> Namespace<N> {
         })
     }
 
-    /// A place in a directory where nothing is yet.
+    /// A free name in a directory.
     fn free_place<'a>(
         &self,
         caller: &Caller,
@@ -353,7 +353,7 @@ impl<N: Names> Namespace<N> {
         Ok(())
     }
 
-    /// Objects without bytes of a file whose layout has just changed, on servers that it has left.
+    /// Empty objects on servers that are not in the new layout of a file.
     fn left_behind(&self, id: FileId, before: &Node) -> Result<Option<Removed>> {
         let after = self.by_id(id)?;
         let (Some(old), Some(new)) = (&before.layout, &after.layout) else {
@@ -369,7 +369,7 @@ impl<N: Names> Namespace<N> {
         Ok(self.removed(id, before).map(|r| Removed { layout, ..r }))
     }
 
-    /// Striping of a file that has no bytes yet (its caller has looked), or for new files of a directory.
+    /// Sets the striping of a file without bytes (the caller has checked that), or of new files in a directory.
     fn set_layout(
         &mut self,
         caller: &Caller,
@@ -397,7 +397,7 @@ impl<N: Names> Namespace<N> {
             }
             (NodeKind::Directory, striping) => {
                 if let Some(striping) = &striping {
-                    // Tried now, so that it is not the next new file that fails.
+                    // Checked now, rather than at the next new file.
                     let wanted = striping.fill(&Default::default());
                     self.placement().clone().layout(&wanted)?;
                 }
@@ -408,7 +408,7 @@ impl<N: Names> Namespace<N> {
     }
 }
 
-/// A node as errors name it where no path is known.
+/// The name of a node in errors if no path is known.
 fn label(id: FileId) -> String {
     format!("node {}", id.0)
 }

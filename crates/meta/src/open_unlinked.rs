@@ -1,13 +1,12 @@
-//! Who has files open that have lost their last name.
+//! Open-unlinked files: files that lost their last name while clients have them open.
 //!
-//! Problem: an open file outlives its name, its holder's connection and the metadata server, but must not outlive its
-//! holder. Idea: such files are kept in a directory that no path leads to, on stable storage like all names; who holds
-//! which is known in memory alone, by connection, for connections end with their holders. A file whose last connection has
-//! ended, or that is found at the start of the server, is kept for a grace time: a mount that is still there connects
-//! again and says which files it has open. After that nobody has it, and it is forgotten.
-//! When it pays: with each restart of the server, and each connection lost on the way.
-//! Each user has a share of them: of those that he was the first to hold.
-//! Parameters: [`MAX_KEPT`]; the grace time is an option of the server.
+//! Problem: an open file must survive its name, its holder's connection and the metadata server, but not its holder.
+//! Idea: such files are in a directory that no path leads to, on stable storage like all names. Their holders are known
+//! in memory only, by connection, because connections end with their clients. A file without a holder, or found at the
+//! start of the server, is kept for a grace period. A mount that still exists reconnects and says which files it has
+//! open. After that the file is removed. When it pays: at each restart of the server, and each lost connection. Each
+//! user has a share of them, charged to the first holder. Parameters: [`MAX_KEPT`]; the grace time is an option of the
+//! server.
 //!
 //! A plain state machine: the time is passed in.
 use crate::counters::ConnectionId;
@@ -17,15 +16,15 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Files, and connections that hold them, all together. Beyond it a removed file is gone at once.
+/// Most files, and connections that hold them, together. Beyond it a removed file is deleted at once.
 pub const MAX_KEPT: usize = 1 << 18;
 
 /// Why a file is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// So many connections hold it.
+    /// This many connections hold it.
     By(usize),
-    /// None does; until then one may.
+    /// No connection holds it; until this time one may claim it.
     Until(Instant),
 }
 
@@ -34,12 +33,12 @@ pub struct OpenUnlinked {
     grace: Duration,
     files: HashMap<FileId, Hold>,
     by: HashMap<ConnectionId, BTreeSet<FileId>>,
-    /// Files that no connection holds, by the end of their grace.
+    /// Files without a holder, by the end of their grace period.
     left: BTreeSet<(Instant, FileId)>,
     /// Holds of all connections.
     holds: usize,
     share: Share,
-    /// Users whose share they take: those found at the start take nobody's until they are held.
+    /// The user charged for each file; files found at the start are charged when they are held.
     charged: HashMap<FileId, u32>,
 }
 
@@ -60,12 +59,12 @@ impl OpenUnlinked {
         self.holds >= MAX_KEPT || self.files.len() >= MAX_KEPT
     }
 
-    /// Whether a user may hold one more.
+    /// Whether a user may hold one more file.
     pub fn has_room(&self, uid: u32) -> bool {
         !self.is_full() && self.share.room(uid, 1).is_ok()
     }
 
-    /// Nobody is known to have the file any more.
+    /// Forgets a file.
     fn forget(&mut self, file: FileId) {
         self.files.remove(&file);
         if let Some(uid) = self.charged.remove(&file) {
@@ -93,7 +92,7 @@ impl OpenUnlinked {
         }
     }
 
-    /// The connection has closed the file; true when nobody else holds it, and it is forgotten here.
+    /// The connection has closed the file; true if nobody else holds it and it was forgotten.
     pub fn closed(&mut self, connection: ConnectionId, file: FileId) -> bool {
         if let Some(held) = self.by.get_mut(&connection)
             && held.remove(&file)
@@ -120,7 +119,7 @@ impl OpenUnlinked {
         }
     }
 
-    /// Nobody is known to hold the file, yet somebody may.
+    /// The file has no known holder, but may have one.
     pub fn leave(&mut self, file: FileId, now: Instant) {
         let end = now + self.grace;
         if self.files.contains_key(&file) {
@@ -130,7 +129,7 @@ impl OpenUnlinked {
         self.left.insert((end, file));
     }
 
-    /// A connection has ended; whether it held anything.
+    /// A connection has ended; returns whether it held anything.
     pub fn connection_closed(&mut self, connection: ConnectionId, now: Instant) -> bool {
         let Some(held) = self.by.remove(&connection) else {
             return false;
@@ -148,12 +147,12 @@ impl OpenUnlinked {
         true
     }
 
-    /// When the next grace ends.
+    /// When the next grace period ends.
     pub fn next_end(&self) -> Option<Instant> {
         self.left.first().map(|(end, _)| *end)
     }
 
-    /// A file whose grace has ended; it is forgotten here.
+    /// Returns and forgets a file whose grace period has ended.
     pub fn pop_ended(&mut self, now: Instant) -> Option<FileId> {
         let &(end, file) = self.left.first()?;
         if end > now {
@@ -223,12 +222,12 @@ mod tests {
         kept.leave(FileId(2), t + SECOND);
         assert_eq!(kept.pop_ended(t + GRACE), Some(FileId(1)));
         assert_eq!(kept.next_end(), None);
-        // Its grace begins anew each time.
+        // The grace period begins again each time.
         kept.connection_closed(ONE, t + GRACE);
         assert_eq!(kept.pop_ended(t + GRACE + SECOND), None);
         kept.hold(TWO, USER, FileId(2));
         assert!(kept.closed(TWO, FileId(2)) && is_empty(&kept));
-        // Closed within its grace by somebody who never said that it was open.
+        // Closed within the grace period by a client that never said it was open.
         kept.leave(FileId(3), t);
         assert!(kept.closed(ONE, FileId(3)) && is_empty(&kept));
     }
@@ -249,7 +248,7 @@ mod tests {
             fill(&mut kept, uid);
         }
         assert!(kept.is_full());
-        // What one has closed others may have.
+        // A file that one client has closed others may hold.
         assert!(kept.closed(ConnectionId(0), FileId(0)));
         assert!(kept.has_room(USER) && !kept.has_room(1));
         assert_eq!(fill(&mut kept, 4), MAX_KEPT + 1);

@@ -2,12 +2,12 @@
 use crate::error::{Result, error, shown};
 use penstock_wire::message::{ErrorKind, MAX_TARGET};
 
-/// Bytes of a whole path.
+/// Most bytes of a path.
 pub const MAX_PATH: usize = 4096;
-/// Bytes of one name.
+/// Most bytes of a name.
 pub const MAX_NAME: usize = 255;
 
-/// The names of a path from the root down; empty for "/".
+/// The names of a path from the root down; empty for "/". The error says what is wrong with the path.
 pub fn parse(path: &str) -> Result<Vec<&str>> {
     let bad = |why: &str| {
         Err(error(
@@ -53,7 +53,7 @@ pub fn parse(path: &str) -> Result<Vec<&str>> {
     Ok(names)
 }
 
-/// One name that is to stand in a directory.
+/// Checks a name for a new entry.
 pub fn check_name(name: &str) -> Result<()> {
     match name {
         "" | "." | ".." => Err(error(
@@ -79,7 +79,7 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// What a symbolic link is to lead to.
+/// Checks the target of a symbolic link.
 pub fn check_target(target: &str) -> Result<()> {
     if target.is_empty() {
         return Err(error(

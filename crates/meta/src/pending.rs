@@ -1,4 +1,4 @@
-//! Changes that are visible but not yet on stable storage, and how they lie over what is stored.
+//! Visible changes that are not yet on stable storage, and their merge with what is stored.
 use crate::node::Node;
 use crate::quota::Changed;
 use crate::slots::{Answered, Note, Owner};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Longest key of an entry: the directory's id and a name.
 const ENTRY_KEY: usize = 8 + crate::path::MAX_NAME;
 
-/// Key of a directory entry: the directory's id (big endian), then the name, so that the entries of one
-/// directory are neighbours in name order.
+/// Key of a directory entry: the directory's id (big endian), then the name. The entries of one directory are then
+/// neighbours in name order.
 #[derive(Clone, Copy)]
 pub struct EntryKey {
     bytes: [u8; ENTRY_KEY],
@@ -22,7 +22,7 @@ pub struct EntryKey {
 }
 
 impl EntryKey {
-    /// `name` is at most [`crate::path::MAX_NAME`] bytes; the rest would be cut.
+    /// `name` has at most [`crate::path::MAX_NAME`] bytes; longer names are truncated.
     pub fn new(parent: FileId, name: &str) -> EntryKey {
         let mut bytes = [0; ENTRY_KEY];
         bytes[..8].copy_from_slice(&parent.0.to_be_bytes());
@@ -50,14 +50,14 @@ pub fn entries_of(parent: FileId, after: Option<&str>) -> (Bound<EntryKey>, Boun
 /// A range of entry keys.
 pub type EntryRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// What the counters of the store become.
+/// New values of the store's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     pub files: u64,
     pub directories: u64,
-    /// First id that this run of the server may hand out.
+    /// First id that this incarnation may use.
     pub ids_from: u64,
-    /// The end of those reserved so far.
+    /// End of the reserved ids.
     pub ids_reserved: u64,
 }
 
@@ -67,11 +67,11 @@ pub struct Pending {
     pub nodes: BTreeMap<u64, Option<Arc<Node>>>,
     pub entries: BTreeMap<Box<[u8]>, Option<u64>>,
     pub sessions: BTreeMap<u128, Option<Owner>>,
-    /// Of sessions that are there.
+    /// Slots of existing sessions.
     pub slots: BTreeMap<(u128, u16), Answered>,
-    /// After these changes.
+    /// Counters after these changes.
     pub totals: Totals,
-    /// After these changes; put in when they are frozen.
+    /// Accounts after these changes; set when they are frozen.
     pub users: Changed,
 }
 
@@ -88,7 +88,7 @@ impl Pending {
         self.nodes.len() + self.entries.len() + self.sessions.len() + self.slots.len()
     }
 
-    /// Puts a change of sessions over those that came before it.
+    /// Applies a change of sessions on top of earlier ones.
     pub fn note(&mut self, note: Note) {
         match note {
             Note::Opened(id, owner) => {
@@ -124,7 +124,7 @@ impl Pending {
     }
 }
 
-/// An ordered run of keys and values in which `None` hides the key below.
+/// A sorted sequence of keys and values in which `None` hides the key below.
 pub trait Layer<K, V>: Iterator<Item = (K, Option<V>)> {}
 impl<K, V, I: Iterator<Item = (K, Option<V>)>> Layer<K, V> for I {}
 

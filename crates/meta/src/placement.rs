@@ -1,13 +1,13 @@
-//! Which data servers a new file is striped over, and in which turn order.
+//! The data servers of a new file, and their round-robin order.
 //!
-//! Defaults: the deployment's stripe unit, all its servers. The starting server goes round robin over
-//! the deployment, so that many small files spread evenly.
+//! Defaults: the deployment's stripe unit, all its servers. The starting server rotates over the deployment, so that
+//! many small files are spread evenly.
 use crate::error::{Result, error, shown};
 use penstock_layout::{Layout, ServerId};
 use penstock_wire::message::{CreateOptions, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-/// What new files of a directory get where they don't say themselves.
+/// Default striping of new files in a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Striping {
     pub unit: Option<u64>,
@@ -16,8 +16,8 @@ pub struct Striping {
 }
 
 impl Striping {
-    /// From `unit=1MiB count=2 start=0`; commas do as well as spaces. `servers=…`, which asking for it tells too, is
-    /// passed over.
+    /// Parses `unit=1MiB count=2 start=0`, separated by spaces or commas. `servers=…`, which is part of the attribute's
+    /// value, is ignored.
     pub fn parse(text: &str) -> Result<Striping> {
         let wrong = |what: &str| {
             error(
@@ -55,7 +55,7 @@ impl Striping {
         Ok(striping)
     }
 
-    /// As it is parsed.
+    /// The form that is parsed.
     pub fn text(&self) -> String {
         let part = |name: &str, value: Option<u64>| value.map(|v| format!("{name}={v}"));
         [
@@ -69,7 +69,7 @@ impl Striping {
         .join(" ")
     }
 
-    /// What is wanted of a new file, with this where it leaves the choice.
+    /// The requested options, completed with this striping.
     pub fn fill(&self, wanted: &CreateOptions) -> CreateOptions {
         CreateOptions {
             mode: wanted.mode,
@@ -96,7 +96,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A layout as `user.penstock.layout` tells it.
+/// A layout as the value of `user.penstock.layout`.
 pub fn describe(layout: &Layout) -> String {
     let ids: Vec<String> = layout.servers.iter().map(|s| s.0.to_string()).collect();
     format!(
@@ -117,7 +117,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `servers` in the deployment's order, at least one.
+    /// `servers` in the deployment's order; must not be empty.
     pub fn new(servers: Vec<ServerId>, stripe_unit: u64) -> Result<Placement> {
         if servers.is_empty() {
             return Err(error(
@@ -138,8 +138,7 @@ impl Placement {
         })
     }
 
-    /// Number of data servers: an upper bound for the servers of one layout.
-    /// All data servers.
+    /// Number of data servers, which bounds the servers of a layout. All data servers.
     pub fn ids(&self) -> impl Iterator<Item = ServerId> {
         self.servers.iter().copied()
     }

@@ -1,15 +1,15 @@
-//! How many files each user has, and may have.
+//! Files of each user, and quotas on them.
 //!
-//! A node counts for its owner from the moment it is made until it is gone, also while a removed file is kept for those
-//! who have it open. The numbers are stored by the commit that stores the nodes. What the journal replays is counted
-//! again from the nodes, so it tells of no numbers.
+//! A node counts for its owner from its creation until it is gone, also while it is open-unlinked. The counts are
+//! stored by the commit that stores the nodes. Changes replayed from the journal are counted again from the nodes, so
+//! the journal needs no counts.
 //!
-//! *Counting.* A store of an older release has no numbers, and one that an older release went on with has wrong ones. Then a
-//! [`Tally`] goes through all nodes by id, a few at a time. A change of a node that it has passed changes the tally as
-//! well, one of a later node does not. So at its end the tally is exact, whatever was changed meanwhile. Until then nothing is
-//! limited. `penstock check` counts in the same way and compares.
+//! *Counting.* A store of an older release has no counts, and one that an older release has changed has wrong ones.
+//! Then a [`Tally`] visits all nodes by id, a few at a time. A change of a node before its position changes the tally
+//! too; a change of a later node does not. So at its end the tally is exact, whatever changed meanwhile. Until then no
+//! quota is enforced. `penstock check` counts in the same way and compares.
 //!
-//! Limits on bytes are in [`crate::bytes`].
+//! Quotas on bytes are in [`crate::bytes`].
 //!
 //! A plain state machine: times are milliseconds since the epoch.
 use crate::bytes::{ByteAccount, Bytes};
@@ -23,56 +23,56 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-/// Users with files or with limits of their own; files cannot be given to further ones.
+/// Users with files or with limits of their own; files cannot be given to more users.
 const MAX_ACCOUNTS: usize = 1 << 20;
 
-/// What is kept of a user.
+/// The stored account of a user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Nodes that belong to the user.
+    /// Nodes owned by the user.
     pub files: u64,
-    /// The user's own.
+    /// The user's own limits.
     pub limits: Option<FileLimits>,
     /// Since when the soft limit has been exceeded.
     pub over_since_ms: Option<u64>,
 }
 
-/// What is kept for all users together.
+/// Stored data about all users.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Of users without limits of their own.
+    /// The default limits.
     pub default: FileLimits,
-    /// When that was last set.
+    /// When they were last set.
     pub default_set_ms: u64,
-    /// The numbers are right.
+    /// Whether the counts are exact.
     pub counted: bool,
 }
 
-/// A count under way.
+/// A count in progress.
 #[derive(Debug)]
 struct Tally {
     number: u64,
-    /// All nodes up to this one are counted.
+    /// All nodes up to this id are counted.
     passed: u64,
     files: HashMap<u32, u64>,
 }
 
-/// What a count has found.
+/// The result of a count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Numbers that are wrong: the first of them.
+    /// The first wrong counts.
     pub wrong: Vec<WrongCount>,
-    /// There are more.
+    /// Whether there are more.
     pub more: bool,
 }
 
-/// What has changed since the last commit was begun.
+/// Changes since the last commit began.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
-    /// `None`: nothing is kept of the user any more.
+    /// `None`: remove the account.
     pub accounts: BTreeMap<u32, Option<Account>>,
     pub rules: Rules,
-    /// Limits on bytes.
+    /// Accounts of quotas on bytes.
     pub bytes: BTreeMap<u32, Option<ByteAccount>>,
 }
 
@@ -88,7 +88,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// As they were stored. Numbers that are not of the newest commit count as unknown.
+    /// From stored accounts. Counts that the newest commit did not write count as unknown.
     pub fn stored(users: BTreeMap<u32, Account>, rules: Rules, bytes: Bytes) -> Accounts {
         Accounts {
             bytes,
@@ -98,9 +98,9 @@ impl Accounts {
         }
     }
 
-    // ---- what names do ----
+    // ---- changes by names ----
 
-    /// Whether one more file may belong to the user.
+    /// Whether the user may own one more file.
     pub fn room(&self, uid: u32, now_ms: u64) -> Result<()> {
         if !self.rules.counted {
             return Ok(());
@@ -138,7 +138,7 @@ impl Accounts {
         Err(refusal(uid, user.files, "soft", limits.soft, since))
     }
 
-    /// A node has become the user's, at `now_ms`.
+    /// A node belongs to the user from `now_ms` on.
     pub fn charge(&mut self, node: FileId, uid: u32, now_ms: u64) {
         if let Some(tally) = self.tally_past(node) {
             *tally.files.entry(uid).or_default() += 1;
@@ -151,7 +151,7 @@ impl Accounts {
         }
     }
 
-    /// A node is the user's no longer, or no longer there.
+    /// A node no longer belongs to the user, or no longer exists.
     pub fn discharge(&mut self, node: FileId, uid: u32) {
         if let Some(tally) = self.tally_past(node)
             && let Some(files) = tally.files.get_mut(&uid)
@@ -170,8 +170,8 @@ impl Accounts {
         self.tally.as_mut().filter(|tally| node.0 <= tally.passed)
     }
 
-    /// Notes since when the user has exceeded the soft limit, and that the account has changed. Without a time there are no
-    /// more files than before.
+    /// Records since when the user has exceeded the soft limit, and marks the account as changed. Without a time the
+    /// number of files has not increased.
     fn settle(&mut self, uid: u32, now_ms: Option<u64>) {
         let Some(user) = self.users.get(&uid).copied() else {
             return;
@@ -205,7 +205,7 @@ impl Accounts {
         }
     }
 
-    /// When the soft limit, if it is exceeded, becomes a hard one.
+    /// When an exceeded soft limit becomes a hard one.
     fn grace_ends_ms(&self, uid: u32, user: &Account) -> Option<u64> {
         let limits = self.limits(uid, user);
         limits.soft.filter(|soft| user.files > *soft)?;
@@ -219,9 +219,9 @@ impl Accounts {
         Some(begun.saturating_add(limits.grace_s.saturating_mul(1000)))
     }
 
-    // ---- what people ask ----
+    // ---- queries ----
 
-    /// What a user has and may have.
+    /// Usage and limits of a user.
     pub fn user(&self, uid: u32) -> UserFiles {
         let user = self.users.get(&uid).copied().unwrap_or_default();
         UserFiles {
@@ -234,7 +234,7 @@ impl Accounts {
         }
     }
 
-    /// Users after `after`, at most `limit`; whether there are more.
+    /// At most `limit` users after `after`; also returns whether there are more.
     pub fn page(&self, after: Option<u32>, limit: usize) -> (Vec<UserFiles>, bool) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let with_files = self.users.range((start, Bound::Unbounded));
@@ -246,12 +246,12 @@ impl Accounts {
         (page.collect(), uids.len() > limit)
     }
 
-    /// Limits on bytes.
+    /// Quotas on bytes.
     pub fn bytes_mut(&mut self) -> &mut Bytes {
         &mut self.bytes
     }
 
-    /// What a data server tells of users' bytes.
+    /// Handles a data server's report on users' bytes.
     pub fn report(&mut self, report: &UsageReport, now_ms: u64) -> Result<Leases> {
         let mut bytes = std::mem::take(&mut self.bytes);
         let leases = bytes.report(report, |uid| self.grace_ms(uid), now_ms);
@@ -264,7 +264,7 @@ impl Accounts {
         self.limits(uid, &user).grace_s.saturating_mul(1000)
     }
 
-    /// Users over their soft limits on bytes, at their hard ones, and those whose bytes are not counted yet.
+    /// Users above their soft limits on bytes, users at their hard ones, and users whose bytes are not counted yet.
     pub fn at_byte_limits(&self) -> (u64, u64, u64) {
         let users = self.bytes.users().filter_map(|uid| self.bytes.user(uid, 0));
         users.fold((0, 0, 0), |(soft, hard, uncounted), user| {
@@ -276,7 +276,7 @@ impl Accounts {
         })
     }
 
-    /// Users over their soft limits, and users at their hard ones.
+    /// Users above their soft limits, and users at their hard ones.
     pub fn at_limits(&self) -> (u64, u64) {
         let users = self.users.iter().filter(|(_, user)| user.files > 0);
         users.fold((0, 0), |(soft, hard), (uid, _)| {
@@ -292,12 +292,12 @@ impl Accounts {
         (self.rules.default, self.bytes.default_limits())
     }
 
-    /// Whether the numbers are right.
+    /// Whether the counts are exact.
     pub fn are_counted(&self) -> bool {
         self.rules.counted
     }
 
-    /// Changes limits of a user, or of all without their own.
+    /// Changes limits of a user, or the default limits.
     pub fn set(&mut self, user: Option<u32>, change: &LimitsChange, now_ms: u64) -> Result<()> {
         let before = match user {
             None => self.rules.default,
@@ -341,7 +341,7 @@ impl Accounts {
                 }
                 let user = self.users.entry(uid).or_default();
                 if user.limits.replace(limits).is_none() {
-                    // Nobody is late by a limit that was not there.
+                    // A grace period cannot have begun under another limit.
                     user.over_since_ms = None;
                 }
                 self.settle(uid, Some(now_ms));
@@ -350,7 +350,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// A user has the limits of all again; `None`: those of all are gone.
+    /// Removes a user's own limits; `None`: removes the default limits.
     pub fn remove(&mut self, user: Option<u32>, now_ms: u64) {
         match user {
             None => {
@@ -372,14 +372,14 @@ impl Accounts {
         }
     }
 
-    // ---- what is stored ----
+    // ---- storage ----
 
-    /// Users whose account has changed, and the rules, since the last [`Accounts::take_changed`].
+    /// Users whose account has changed, and the shared data, since the last [`Accounts::take_changed`].
     pub fn changes(&self) -> usize {
         self.changed.len() + self.bytes.changes() + usize::from(self.changed_rules)
     }
 
-    /// What is to be stored with the nodes of the same commit.
+    /// The changes to store with the nodes of the same commit.
     pub fn take_changed(&mut self) -> Changed {
         self.changed_rules = false;
         let changed = std::mem::take(&mut self.changed);
@@ -395,7 +395,7 @@ impl Accounts {
 
     // ---- counting ----
 
-    /// Begins to count, in place of a count that may be under way. Returns its number.
+    /// Begins a count, replacing one in progress. Returns its number.
     pub fn begin_count(&mut self) -> u64 {
         self.tallies += 1;
         self.tally = Some(Tally {
@@ -406,13 +406,13 @@ impl Accounts {
         self.tallies
     }
 
-    /// Up to which node the count of that number has come.
+    /// The position of the count with that number.
     pub fn count_passed(&self, number: u64) -> Option<FileId> {
         let tally = self.tally.as_ref().filter(|tally| tally.number == number)?;
         Some(FileId(tally.passed))
     }
 
-    /// The next nodes, with their owners, in the order of ids.
+    /// Counts the next nodes, given with their owners in the order of ids.
     pub fn count(&mut self, owners: impl Iterator<Item = (FileId, u32)>) {
         let Some(tally) = &mut self.tally else { return };
         for (id, uid) in owners {
@@ -421,7 +421,7 @@ impl Accounts {
         }
     }
 
-    /// No node is left. Numbers that were unknown are noted; those that were wrong if they are to be repaired.
+    /// Ends a count after the last node. Unknown counts are stored; wrong ones are corrected if `repair`.
     pub fn end_count(&mut self, repair: bool, now_ms: u64) -> Counted {
         let Some(mut tally) = self.tally.take() else {
             return Counted::default();
@@ -465,7 +465,7 @@ impl Accounts {
         found
     }
 
-    /// A count cannot go on.
+    /// Abandons a count that cannot continue.
     pub fn give_up_count(&mut self) {
         self.tally = None;
     }
@@ -530,7 +530,7 @@ mod tests {
         }
     }
 
-    /// Makes files until it is refused, at most 100; how many.
+    /// Makes at most 100 files until one is refused; returns their number.
     fn fill(accounts: &mut Accounts, uid: u32, now_ms: u64) -> u64 {
         let before = accounts.user(uid).files;
         for _ in 0..100 {
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(a.user(7).grace_ends_ms, Some(8 * DAY));
         assert!(a.room(7, 8 * DAY - 1).is_ok());
         assert_eq!(a.room(7, 8 * DAY).unwrap_err().kind, ErrorKind::Quota);
-        // Down to the limit, and the time begins anew.
+        // Down to the limit: the grace period begins again.
         a.discharge(FileId(9), 7);
         assert_eq!(a.user(7).grace_ends_ms, None);
         a.room(7, 8 * DAY).unwrap();
@@ -596,7 +596,7 @@ mod tests {
         assert_eq!(fill(&mut a, 7, DAY), 30);
         assert_eq!(fill(&mut a, 8, DAY), 3);
         assert_eq!(fill(&mut a, 6, DAY), 0);
-        // The grace of who had more begins with the limit.
+        // The grace period of a user above the limit begins with the limit.
         assert_eq!(a.user(6).grace_ends_ms, Some(8 * DAY));
         assert!(a.set(Some(0), &limits(1, 2), DAY).is_err());
         a.remove(Some(7), 2 * DAY);
@@ -636,7 +636,7 @@ mod tests {
         a.count([(FileId(1), 7), (FileId(3), 8), (FileId(4), 8)].into_iter());
         assert_eq!(a.count_passed(number), Some(FileId(4)));
         assert_eq!(a.count_passed(number + 1), None);
-        // Passed: 3 goes, 4 is given away. Not passed: 5 is made.
+        // Before the position: 3 is removed, 4 changes owners. After the position: 5 is made.
         a.discharge(FileId(3), 8);
         a.discharge(FileId(4), 8);
         a.charge(FileId(4), 9, 0);
@@ -647,7 +647,7 @@ mod tests {
         assert_eq!(files(&a), [1, 0, 2]);
         assert!(a.room(7, 6).is_err());
         assert!(a.are_counted());
-        // A wrong number is found, and repaired if that is wanted.
+        // A wrong count is found, and corrected on request.
         a.users.get_mut(&9).unwrap().files = 5;
         for repair in [false, true] {
             a.begin_count();

@@ -1,7 +1,7 @@
-//! A bounded map of what was used recently.
+//! A bounded map with approximate LRU eviction.
 //!
-//! Two generations: new and used again things go into the young one; when that is full it becomes the old
-//! one and the old one is dropped. Constant time, no lists, and never more than `capacity` things.
+//! Two generations: new and reused entries go to the young one. When that is full it becomes the old one, and the old
+//! one is dropped. Operations take constant time, and there are never more than `capacity` entries.
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,10 +1,10 @@
-//! Who runs the programs that use the deployment: user, host, job and command of each.
+//! The list of programs that use the deployment: user, host, job and command of each.
 //!
-//! *Problem*: requests carry the number of their program, which tells nobody whose it is. *Idea*: the processes of a program
-//! tell once on each connection ([`ProgramInfo`]); all of one user, program and host are one row, which ends with the last of
-//! these connections. So nothing has to be stored: after a restart rows come back with the connections.
-//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Where there is no room, the user's
-//! row that has been idle for longest makes some; where he has none, anybody's. *Source*: docs/decisions/0033.
+//! *Problem*: requests carry the number of their program, which does not tell who runs it. *Idea*: the processes of a
+//! program register once on each connection ([`ProgramInfo`]). All of one user, program and host are one row, which
+//! ends with the last of these connections. So nothing is stored: after a restart rows return with the connections.
+//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Without space, the user's least
+//! recently used row is dropped; if the user has none, anybody's. *Source*: docs/decisions/0033.
 //!
 //! A plain state machine: times are passed in.
 use crate::error::{Result, error};
@@ -17,9 +17,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A report tells of now for so long: two fail to come, or a server has nothing more to say.
+/// A report is current for this long: two may be lost before its figures are dropped.
 const FRESH: Duration = Duration::from_secs(2);
-/// Bytes of a program's traffic, with four numbers of ten bytes and a user.
+/// Bytes of a program's encoded traffic, with four numbers of ten bytes and a user.
 const TRAFFIC: usize = 48;
 /// Bytes of the longest encoded row: three texts, and numbers of ten bytes each.
 const ROW: usize = 2 * MAX_PROGRAM_NAME + MAX_COMMAND + 128;
@@ -33,29 +33,29 @@ type Key = (u32, u64, String);
 #[derive(Debug)]
 struct Row {
     info: ProgramInfo,
-    /// Counts registrations: tells a row from a later one of the same key.
+    /// Number of the registration: distinguishes a row from a later one with the same key.
     serial: u64,
-    /// Connections that it ends with.
+    /// Number of its connections.
     connections: u32,
-    /// Who is charged for it.
+    /// The user charged for it.
     payer: Option<u32>,
     since: Duration,
-    /// When it was last heard of.
+    /// When it was last used.
     heard: Duration,
 }
 
-/// One connection's part of a row.
+/// A connection's reference to a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowShare {
     key: Key,
     serial: u64,
 }
 
-/// See the module's text.
+/// The list of programs.
 #[derive(Debug)]
 pub struct Registry {
     rows: BTreeMap<Key, Row>,
-    /// The newest of each data server.
+    /// The newest report of each data server.
     reports: BTreeMap<u32, (Duration, Report)>,
     share: Share,
     next: u64,
@@ -73,7 +73,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// A connection of user `uid` says that it is of this program. `payer` is charged for a new row.
+    /// A connection of user `uid` registers as part of this program. `payer` is charged for a new row.
     pub fn register(
         &mut self,
         now: Duration,
@@ -115,7 +115,7 @@ impl Registry {
         Ok(RowShare { key, serial })
     }
 
-    /// The row that has not been heard of for longest: of those that are charged to the same, else of all.
+    /// The least recently used row charged to `payer`, otherwise of all.
     fn idlest(&self, payer: Option<u32>) -> Option<Key> {
         let rows = || self.rows.iter();
         let oldest = |(_, row): &(&Key, &Row)| (row.heard, row.serial);
@@ -170,7 +170,7 @@ impl Registry {
         }
     }
 
-    /// A data server has told for the first time what programs did.
+    /// A data server's report on programs, not counted before.
     pub fn reported(&mut self, now: Duration, server: u32, report: Report) {
         for told in &report.programs {
             let from = (told.uid, told.program, String::new());
@@ -182,7 +182,7 @@ impl Registry {
         self.reports.insert(server, (now, report));
     }
 
-    /// What goes through all data servers per second, by program and user, and what is not told apart.
+    /// Current traffic of all data servers per second, by program and user, and the rest.
     fn traffic(&self, now: Duration) -> (Vec<ProgramTraffic>, Traffic) {
         let (mut programs, mut others) = (BTreeMap::<_, Traffic>::new(), Traffic::default());
         for (at, report) in self.reports.values() {
@@ -207,7 +207,7 @@ impl Registry {
     }
 }
 
-/// A server that reports of no time at all counts as one of a millisecond.
+/// Per second; a report about no time counts as one about a millisecond.
 fn per_second(traffic: &Traffic, period_ms: u64) -> Traffic {
     let rate = |n: u64| {
         let rate = u128::from(n) * 1000 / u128::from(period_ms.max(1));
@@ -260,7 +260,7 @@ mod tests {
         registry.leave(&one);
         assert_eq!(registry.rows.len(), 3);
         registry.leave(&two);
-        // A connection leaves once; a later row of the same program is not its own.
+        // A reference is valid once; a later row of the same program is another one.
         let again = registry.register(NOW, alice, 1, on("a")).unwrap();
         registry.leave(&two);
         assert_eq!(registry.rows.len(), 3);
@@ -289,7 +289,7 @@ mod tests {
             "the newest stay"
         );
         registry.leave(&bob);
-        // Whom no share bounds takes the whole, and then the idlest of all.
+        // A user without a share takes all rows, and then the least recently used of all.
         for program in 0..MAX_PROGRAMS as u64 {
             registry
                 .register(after(10_000), (0, None), program, on("a"))
@@ -332,7 +332,7 @@ mod tests {
         registry.reported(after(1), 0, report(7, 1, 100));
         registry.reported(after(2), 0, report(7, 1, 10));
         registry.reported(after(2), 1, report(7, 1, 20));
-        // Of a program that is not listed, as commands are that only look at files.
+        // Of a program that is not listed, such as commands that only look at files.
         registry.reported(after(2), 2, report(9, 0, 4));
         let all = registry.list(after(3), None);
         let told = |p: &Programs| -> Vec<_> {
@@ -342,11 +342,11 @@ mod tests {
         };
         assert_eq!(told(&all), [(7, 1, 60, 4), (9, 0, 8, 2)]);
         assert_eq!((all.others.read, all.rows.len()), (30, 2));
-        // A user is told of his own alone.
+        // A user sees only own programs.
         let own = registry.list(after(3), Some(9));
         assert_eq!((told(&own), own.others.read), (vec![(9, 0, 8, 2)], 0));
         assert!(registry.list(after(4), None).traffic.is_empty());
-        // A report that claims no time, or numbers without bound.
+        // A report with a zero period, or with unbounded numbers.
         let wild = Report {
             period_ms: 0,
             ..report(7, 1, u64::MAX)

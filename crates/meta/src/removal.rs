@@ -1,8 +1,8 @@
-//! What becomes of a file that loses a name.
+//! What happens to a file that loses a name.
 //!
-//! *Open files that were removed.* A caller with open files removes a name with `keep`. A file that so loses its last
-//! name is kept in a directory that no path leads to ([`REMOVED`]), until the caller says that it is closed. Who holds
-//! which, and what becomes of it when holders or this server are lost, is told by `kept`.
+//! *Open-unlinked files.* A client with open files removes a name with `keep`. A file that loses its last name this way
+//! is kept in a directory without a path ([`REMOVED`]), until the client closes it. `kept` keeps track of the holders,
+//! and of files whose holders are lost.
 use crate::error::Result;
 use crate::names::{Names, Namespace};
 use crate::node::{Node, REMOVED};
@@ -10,29 +10,29 @@ use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A file taken out of the name space: its objects can go once that is durable, never before, for a
-/// crash could otherwise bring back a name whose bytes are gone.
+/// A file removed from the name space. Its objects may be removed only when that is durable: a crash could otherwise
+/// restore a name whose bytes are gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     pub file: FileId,
     pub layout: Layout,
-    /// The removal must be on stable storage before anybody frees the objects.
+    /// Whether the removal must be on stable storage before the objects are removed.
     pub wait: bool,
 }
 
-/// What became of a file that lost a name.
+/// What happened to a file that lost a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gone {
-    /// It has others, or was no file.
+    /// It has other names, or was no file.
     Nothing,
-    /// It was the last one.
+    /// The name was the last one.
     Removed(Removed),
-    /// It was the last one; the file is kept.
+    /// The name was the last one; the file is open-unlinked.
     Kept(FileId),
 }
 
 impl Gone {
-    /// For callers who keep nothing.
+    /// For callers that keep no files open.
     pub fn removed(self) -> Option<Removed> {
         match self {
             Gone::Removed(removed) => Some(removed),
@@ -50,7 +50,7 @@ impl<N: Names> Namespace<N> {
         })
     }
 
-    /// Takes one name away from a file or symbolic link, whose entry the caller removes or overwrites.
+    /// Removes one name of a file or symbolic link, whose entry the caller removes or overwrites.
     pub(crate) fn drop_name(
         &mut self,
         now_ns: i64,
@@ -85,7 +85,7 @@ impl<N: Names> Namespace<N> {
         removed.map_or(Gone::Nothing, Gone::Removed)
     }
 
-    /// A kept file is closed; `None` if it is no such file.
+    /// An open-unlinked file is closed; `None` if it is none.
     pub fn reap(&mut self, id: FileId) -> Result<Option<Removed>> {
         let Some(node) = self.names().node(id)?.filter(|n| n.parent == REMOVED) else {
             return Ok(None);
@@ -96,7 +96,8 @@ impl<N: Names> Namespace<N> {
         Ok(removed)
     }
 
-    /// Calls `keep` with each file that is kept, and forgets those that it refuses; `penstock check` finds their objects.
+    /// Calls `keep` with each open-unlinked file, and removes those that it refuses; `penstock check` finds their
+    /// objects.
     pub fn each_kept(&mut self, mut keep: impl FnMut(FileId) -> bool) -> Result<()> {
         let mut after: Option<String> = None;
         loop {
@@ -115,7 +116,7 @@ impl<N: Names> Namespace<N> {
         }
     }
 
-    /// Whether this is a file without a name that is kept.
+    /// Whether this is an open-unlinked file.
     pub fn is_kept(&self, id: FileId) -> Result<bool> {
         Ok(self.names().node(id)?.is_some_and(|n| n.parent == REMOVED))
     }

@@ -1,8 +1,8 @@
-//! Where names lead: paths from the root, and names in a directory that is known by its id.
+//! Path resolution: paths from the root, and names in a directory given by its id.
 //!
-//! Paths are resolved from the root with the search permission of each directory on the way. Symbolic links on the
-//! way are followed, at most [`MAX_SYMLINKS`]; one at the end if the caller wants it. A link whose path begins with
-//! "/" goes on at the root of the name space.
+//! Resolution needs the search permission of each directory on the way. Symbolic links on the way are followed, at most
+//! [`MAX_SYMLINKS`]; one at the end only on request. A link whose target begins with "/" continues at the root of the
+//! name space.
 use crate::access::{Caller, Want};
 use crate::error::{Result, damaged, error, is_directory, not_directory, not_found, shown};
 use crate::names::{Names, Namespace};
@@ -13,12 +13,12 @@ use penstock_wire::message::{ErrorKind, NodeKind, REMOVED_PATH, WireError};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Symbolic links followed in one path, as Linux does.
+/// Most symbolic links followed in one path, as in Linux.
 const MAX_SYMLINKS: usize = 40;
-/// Directories from a file to the root; paths are at most 2048 names long when made, renaming adds.
+/// Most directories from a file to the root; paths have at most 2048 names when made, and renaming adds more.
 const MAX_DEPTH: usize = 1 << 16;
 
-/// A directory, a name in it, and what is there now.
+/// A directory, a name in it, and the present node.
 pub struct Resolved<'a> {
     pub directory: FileId,
     pub directory_node: Arc<Node>,
@@ -27,8 +27,8 @@ pub struct Resolved<'a> {
 }
 
 impl<N: Names> Namespace<N> {
-    /// Where `path` leads, whether or not something is there; `None` for the root itself. Passing through `forbidden`
-    /// is refused.
+    /// Resolves `path`, whether or not the node exists; `None` for the root itself. A path through `forbidden` is
+    /// refused.
     pub(crate) fn place<'a>(
         &self,
         caller: &Caller,
@@ -36,7 +36,7 @@ impl<N: Names> Namespace<N> {
         follow: bool,
         forbidden: Option<FileId>,
     ) -> Result<Option<Resolved<'a>>> {
-        // Those still to walk, the next one last.
+        // Names still to resolve, the next one last.
         let mut pending: Vec<Cow<'a, str>> = path::parse(path)?
             .into_iter()
             .rev()
@@ -155,7 +155,7 @@ impl<N: Names> Namespace<N> {
         })
     }
 
-    /// A directory by id, found while going along `path`.
+    /// A directory by id, found while resolving `path`.
     fn directory(&self, id: FileId, path: &str) -> Result<Arc<Node>> {
         let node = self.names().node(id)?;
         if id == ROOT && node.is_none() {
@@ -168,7 +168,7 @@ impl<N: Names> Namespace<N> {
         Ok(node)
     }
 
-    /// The node that an entry names; they must agree about each other.
+    /// The node of an entry; the two must be consistent.
     pub(crate) fn child(&self, parent: FileId, name: &str, id: FileId) -> Result<Arc<Node>> {
         self.names()
             .node(id)?
@@ -182,7 +182,7 @@ impl<N: Names> Namespace<N> {
             })
     }
 
-    /// Refuses to put directory `id` into `into`, which is itself or lies in it.
+    /// Refuses to move directory `id` into `into`, which is the same or inside it.
     pub(crate) fn require_outside(&self, id: FileId, into: FileId, path: &str) -> Result<()> {
         let mut at = into;
         for _ in 0..MAX_DEPTH {
@@ -236,7 +236,7 @@ impl<N: Names> Namespace<N> {
 }
 
 impl Resolved<'_> {
-    /// What is there, a file.
+    /// The node at a path, which must be a file.
     pub(crate) fn file(&self, path: &str) -> Result<(FileId, &Arc<Node>)> {
         match &self.child {
             None => Err(not_found(path)),

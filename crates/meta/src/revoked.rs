@@ -1,7 +1,8 @@
-//! The list of revoked credentials ([`penstock_wire::revocation`]), kept in the file `revoked` of the server's directory.
+//! The list of revoked credentials ([`penstock_wire::revocation`]), stored in the file `revoked` of the server's
+//! directory.
 //!
-//! The file is replaced as a whole before a revocation is answered. A server whose file cannot be read does not start: what was
-//! taken back would be good again.
+//! The file is replaced atomically before a revocation is answered. A server whose file cannot be read does not start:
+//! revoked credentials would be valid again.
 use crate::error::{Result, error};
 use crate::start_error::StoreError;
 use penstock_host::fs;
@@ -16,20 +17,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 const NAME: &str = "revoked";
-/// The longest that a credential may last.
+/// The longest validity of a credential.
 const LONGEST_MS: u64 = 3653 * 86_400_000;
 
-/// See the module's text.
+/// The stored list.
 #[derive(Debug)]
 pub struct List {
     directory: PathBuf,
     now: Mutex<Arc<Revocations>>,
-    /// Of the list, for those who don't lock it.
+    /// Version of the list, readable without its lock.
     version: AtomicU64,
 }
 
 impl List {
-    /// What was taken back before.
+    /// Loads the list.
     pub fn load(directory: &Path) -> std::result::Result<List, StoreError> {
         let path = directory.join(NAME);
         let list = match std::fs::read_to_string(&path) {
@@ -58,12 +59,12 @@ impl List {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rises with each change.
+    /// Increases with each change.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The list, unless it is of the version that is `known`.
+    /// The list, unless `known` is its version.
     pub fn since(&self, known: Option<u64>) -> Option<Revocations> {
         let list = self.locked();
         (known != Some(list.version)).then(|| Revocations::clone(&list))
@@ -75,7 +76,7 @@ impl List {
         list.require(statement)
     }
 
-    /// Takes credentials back, durably.
+    /// Revokes credentials, durably.
     pub fn revoke(&self, what: Revoked, at_ms: u64, until_ms: u64) -> Result<()> {
         let until_ms = until_ms.min(at_ms.saturating_add(LONGEST_MS));
         if until_ms <= at_ms {

@@ -1,12 +1,11 @@
-//! Looks through the stored names for damage: before they are served, or beside that.
+//! Scrubs the stored names for damage: before they are served, or in the background.
 //!
-//! Problem: with ten million names it takes minutes to read all of them; a server that does so first serves nobody.
-//! Idea: small stores are read through at the start ([`all`]). Of larger ones a thread looks at a few hundred names at a time,
-//! by id and then by directory, each time in the newest snapshot, and pauses. What it finds is said in the log and in
-//! `penstock status`; `penstock check` comes to the same names by its own way. Whoever uses a damaged record before gets an
-//! error: records have checksums.
-//! When it pays: at each start with more names than can be read in a moment.
-//! Parameters: [`SLICE`], [`PAUSE`], [`TOLD`].
+//! Problem: with ten million names it takes minutes to read all of them, during which the server would serve nobody.
+//! Idea: small stores are read completely at the start ([`all`]). In larger ones a thread checks a few hundred names at
+//! a time, by id and then by directory, and pauses. Each time it uses the newest snapshot. Findings go to the log and
+//! to `penstock status`; `penstock check` reaches the same names independently. A request that uses a damaged record
+//! earlier gets an error, because records have checksums. When it pays: at each start with more names than can be read
+//! at once. Parameters: [`SLICE`], [`PAUSE`], [`TOLD`].
 use crate::error::{Result, damaged};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::EntryKey;
@@ -16,30 +15,30 @@ use penstock_wire::message::{ErrorKind, NodeKind};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Names looked at in one go, under one snapshot.
+/// Names checked in one go, under one snapshot.
 const SLICE: usize = 256;
-/// Between two slices: the disk and the cache are for requests.
+/// Pause between two slices, which leaves disk and cache to requests.
 pub const PAUSE: Duration = Duration::from_millis(2);
-/// Findings that are said one by one.
+/// Findings that are logged one by one.
 const TOLD: usize = 4;
-/// Characters of each, at most.
+/// Most characters of each.
 const MESSAGE: usize = 200;
 
-/// How far the look is, and what it has found.
+/// Progress and findings of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Nothing is left to look at.
+    /// Whether it is complete.
     pub through: bool,
-    /// Records and entries seen.
+    /// Records and entries checked.
     pub seen: u64,
-    /// Damaged ones.
+    /// Damaged ones among them.
     pub damaged: u64,
     /// The first of them.
     pub first: Vec<String>,
 }
 
 impl Scrubbed {
-    /// All was read before the service began.
+    /// A scrub that was complete before the service began.
     pub fn before() -> Scrubbed {
         Scrubbed {
             through: true,
@@ -56,14 +55,14 @@ impl Scrubbed {
     }
 }
 
-/// Where the look goes on.
+/// Where the scrub continues.
 enum Cursor {
     Nodes(Bound<u64>),
     Entries(Bound<Vec<u8>>),
     End,
 }
 
-/// A look under way.
+/// A scrub in progress.
 pub struct Scrub {
     place: Cursor,
     pub looked: Scrubbed,
@@ -79,11 +78,11 @@ impl Default for Scrub {
 }
 
 impl Scrub {
-    /// Looks at the next few names. An error: they cannot be read.
+    /// Checks the next few names. An error: they cannot be read.
     pub fn go_on(&mut self, snapshot: &Snapshot) -> Result<()> {
         let place = std::mem::replace(&mut self.place, Cursor::End);
         let looked = &mut self.looked;
-        // Where the tree itself is damaged its code may panic, and nothing behind can be reached.
+        // In a damaged tree the database's code may panic, and nothing behind can be reached.
         let next = unpanicked(|| match &place {
             Cursor::Nodes(start) => some_nodes(snapshot, *start, looked),
             Cursor::Entries(start) => some_entries(snapshot, start, looked),
@@ -92,7 +91,7 @@ impl Scrub {
         let next = next.unwrap_or_else(|why| Err(damaged(why)));
         self.place = match (next, place) {
             (Ok(Some(place)), _) => place,
-            // Its disk does not answer: that is no damage, and the same names are looked at again.
+            // A disk that does not answer is no damage: the same names are checked again.
             (Err(e), place) if e.kind == ErrorKind::Io => {
                 self.place = place;
                 return Err(e);
@@ -152,7 +151,7 @@ fn some_entries(
     Ok(last.map(|key| Cursor::Entries(Bound::Excluded(key))))
 }
 
-/// An entry must lead to something that has this name.
+/// Checks that an entry leads to a node with this name.
 fn leads_to(snapshot: &Snapshot, key: &[u8], id: u64) -> Result<()> {
     let (parent, name) = key.split_first_chunk().unwrap_or((&[0; 8], key));
     let parent = FileId(u64::from_be_bytes(*parent));
@@ -164,12 +163,12 @@ fn leads_to(snapshot: &Snapshot, key: &[u8], id: u64) -> Result<()> {
             parent.0
         ))),
         Err(e) if e.kind == ErrorKind::Io => Err(e),
-        // Its own record says so.
+        // The node's own record reports this.
         Err(_) => Ok(()),
     }
 }
 
-/// All names of something must have their entries, in directories. Returns how many there are.
+/// Checks that all names of a node have their entries in directories. Returns their number.
 fn named(snapshot: &Snapshot, id: u64, node: &Node) -> Result<u64> {
     if id == ROOT.0 {
         return Ok(0);

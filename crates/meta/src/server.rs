@@ -1,4 +1,4 @@
-//! The metadata server as a running thing: store, committing thread, and a session per connection.
+//! The running metadata server: store, committing thread, and a session per connection.
 use crate::access::{Caller, Delegation};
 use crate::audited::Audited;
 use crate::change_log::DirectoryLog;
@@ -31,21 +31,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What can be chosen about a metadata server; the default suits all deployments.
+/// Options of a metadata server; the defaults suit all deployments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Life of a capability; clients renew before.
+    /// Life of a capability; clients renew it earlier.
     pub capability_lifetime: Duration,
-    /// The longest that a change nobody waits for is in memory alone.
+    /// The longest that a change stays in memory only, if nobody waits for it.
     pub commit_interval: Duration,
-    /// How long removed files that were open wait for whoever has them open to connect again.
+    /// How long open-unlinked files wait for their holders to reconnect.
     pub keep_grace: Duration,
-    /// Stores of up to so many bytes are read through before they are served, and walked through after a crash. Larger ones
-    /// are looked through beside the service, and pay at each commit for a start that does not walk.
+    /// Stores up to this size in bytes are read completely before they are served, and repaired by a full walk after a
+    /// crash. Larger ones are scrubbed in the background, and each commit stores what a start without a walk needs.
     pub read_through: u64,
-    /// The deployment file, for keys that are rotated while the server runs.
+    /// The deployment file, to rotate keys while the server runs.
     pub deployment_file: Option<PathBuf>,
-    /// Where the audit log is written, if it is.
+    /// The directory of the audit log, if it is written.
     pub audit: Option<PathBuf>,
     /// Bounds of connections.
     pub limits: ServeLimits,
@@ -65,7 +65,8 @@ impl Default for Options {
     }
 }
 
-/// Opens the metadata store of the deployment (made if missing) and serves it until stopped.
+/// Opens the metadata store of the deployment (made if missing) and serves it until stopped; an error says why it does
+/// not start.
 pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer, Error> {
     let keys = Keys::load(deployment, options.deployment_file)?;
     let ring = keys.ring.clone();
@@ -127,13 +128,14 @@ struct Metadata {
     shared: Arc<Granting>,
     /// User and group that the server runs as.
     owner: (u32, u32),
-    /// Where the deployment takes MUNGE.
+    /// Set if the deployment accepts MUNGE.
     vouching: Option<Vouching>,
     next: AtomicU64,
 }
 
-/// The kernel vouches for a user of this host, the deployment's authority for one of another. Root and the owner may act for
-/// others on this host; over TCP those may whose credentials say so. Mode bits hold everybody but root and administrators.
+/// The kernel identifies a user of this host, the deployment's authority one of another host. Root and the owner may
+/// act for others on this host; over TCP the holders of credentials that say so may. Mode bits restrict everybody
+/// except root and administrators.
 fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
     let (admin, server) = match peer.role {
         Role::Client | Role::Newcomer => (false, None),
@@ -169,7 +171,7 @@ impl Service for Metadata {
             audited,
             Program::of(peer),
         );
-        // The version of the list of revocations that the credential was looked for in.
+        // The version of the revocation list that the credential was last checked against.
         let sought = Cell::new(None);
         let over = || {
             let Some(statement) = &peer.statement else {
@@ -220,8 +222,8 @@ impl Service for Metadata {
     }
 }
 
-/// Until the connection ends, or its credential has ended or was taken back: then it is `over`, and its client connects again,
-/// with a newer credential if there is one.
+/// Serves until the connection ends, or its credential has expired or was revoked. Then the connection is `over`, and
+/// its client reconnects, with a newer credential if there is one.
 fn serve_requests(
     connection: &mut Connection,
     over: impl Fn() -> bool,
@@ -244,9 +246,9 @@ fn serve_requests(
             };
             return Err(last_word(connection, error));
         };
-        // Whoever gives up what is bound to this connection has nothing to gain elsewhere.
+        // Requests that only release what belongs to this connection would achieve nothing elsewhere.
         if over() && !matches!(request, MetaRequest::CounterFree { .. }) {
-            // What has been answered is told; this request is not begun.
+            // Earlier answers are sent; this request is not begun.
             connection.flush()?;
             return Ok(After::Continue);
         }
@@ -260,7 +262,7 @@ fn serve_requests(
     }
 }
 
-/// Tells the peer why its connection ends, when that is its own doing.
+/// Tells the peer why its connection ends, if the peer caused it.
 fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock_wire::Error {
     use penstock_wire::Error::{Malformed, TooLarge, Version};
     if !matches!(why, Malformed { .. } | TooLarge { .. } | Version { .. }) {
@@ -271,7 +273,7 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
         ..Envelope::default()
     };
     let reply = MetaReply::Error(WireError::new(why.kind(), why.to_string()));
-    // The peer may be gone already; `why` is what counts.
+    // The peer may be gone already; only `why` matters.
     let _ = connection
         .queue(&envelope, &reply)
         .and_then(|()| connection.flush());
@@ -337,7 +339,7 @@ mod tests {
             statement.speaks_for = ranges.map(|&(first, last)| Uids { first, last }).collect();
             caller(&peer(Role::Client, 0, 0, Some(statement)), OWNER)
         };
-        // Neither root nor the owner is anything by the number alone.
+        // The numbers of root and the owner alone give no rights.
         let root = stated(0, false, &[]);
         assert_eq!((root.uid, root.privileged), (NOBODY, false));
         for uid in [0, OWNER.0, 5] {
@@ -357,7 +359,7 @@ mod tests {
         ] {
             assert_eq!(acts_for(uid), acted, "{uid}");
         }
-        // Root's group goes with root.
+        // Root's group ends with root's rights.
         let groups = |mount: &Caller| mount.delegation.acts_for(user(1000)).map(|u| u.groups);
         assert_eq!(groups(&mount), Some(vec![9]));
         let granted = stated(0, true, &[(1000, 1999)]);

@@ -1,4 +1,4 @@
-//! One connection: its caller, its open files and counters, and the answer to each of its requests.
+//! One connection: its caller, open files and counters, and the answers to its requests.
 mod programs;
 mod quota;
 
@@ -35,18 +35,17 @@ use std::time::Duration;
 
 pub use programs::Program;
 
-/// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
-/// be opened again.
+/// Files of one connection whose capabilities can be renewed; beyond it, the least recently used must be opened again.
 const OPEN_FILES: usize = 1 << 16;
-/// Bytes of one revocation in a reply, at most.
+/// Most bytes of one encoded revocation.
 const REVOCATION: usize = 40;
-/// Bytes of a reply kept free for what is not counted, and for a refusal of each request of a batch.
+/// Bytes of a reply reserved for uncounted parts, and for a refusal of each request of a batch.
 const SPARE: usize = 4096;
 const REFUSAL: usize = 48;
-/// Most that a reply other than a page or an error-free open takes: an error with two paths in it.
+/// Most bytes of any reply except a page or a successful open: an error with two paths in it.
 const SMALL: usize = 2560;
 
-/// What all sessions share.
+/// Shared by all sessions.
 pub struct Granting {
     pub engine: Engine,
     pub stores: Stores,
@@ -59,33 +58,33 @@ pub struct Granting {
     pub control: Control,
     /// Life of a capability.
     pub lifetime: Duration,
-    /// Sessions there are.
+    /// Number of sessions.
     pub connections: AtomicU64,
 }
 
 pub struct Session {
     shared: Arc<Granting>,
     caller: Caller,
-    /// Whom capabilities are given to, unless the peer acts for another.
+    /// The user that capabilities are issued for, unless the peer acts for another.
     subject: u32,
     id: ConnectionId,
     audited: Audited,
-    /// The program that it says it is of, and who is charged for what it takes.
+    /// The program that it claims to be part of, and the user charged for its resources.
     program: programs::Program,
-    /// As they were opened.
+    /// Open files with the mode in which they were opened.
     open: Recent<FileId, Opened>,
 }
 
-/// How files were opened on a connection.
+/// How a file was opened on a connection.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     read: bool,
     write: bool,
-    /// Whom the last one was opened for.
+    /// The user of the last open.
     subject: u32,
 }
 
-/// A reply, and whether it may go out only when everything so far is durable.
+/// A reply, and whether it must wait until everything so far is durable.
 struct Answer {
     reply: MetaReply,
     durable: bool,
@@ -136,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Runs the requests in order; those that want durability share one commit.
+    /// Carries out the requests in order; those that need durability share one commit.
     fn batch(&mut self, requests: Vec<MetaRequest>) -> Answer {
         let count = requests.len();
         if count > MAX_BATCH {
@@ -170,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Upper bound of the reply to a request of a batch; pages fit themselves to the room.
+    /// Upper bound of the reply to a request of a batch; pages adapt to the available space.
     fn most(&self, request: &MetaRequest) -> usize {
         // With its seals.
         let layout = (5 + SEAL_LEN) * self.shared.engine.servers();
@@ -230,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Carries out a request, or says what it came to when it was `once` carried out.
+    /// Carries out a request, or returns its earlier outcome if it has a slot and was carried out.
     #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn carry_out(
         &mut self,
@@ -465,7 +464,8 @@ impl Session {
             }
             MetaRequest::OpenSession { session } => {
                 engine.open_session(self.id, self.owner(), session)?;
-                // Else a loss of power could make it unknown, and with it whether its first changes took effect.
+                // Otherwise a power loss could make the session unknown, and with it whether its first changes took
+                // effect.
                 return Ok(Answer {
                     reply: MetaReply::Done,
                     durable: true,
@@ -493,7 +493,7 @@ impl Session {
         Ok(reply.into())
     }
 
-    /// Remembers how a file was opened.
+    /// Records how a file was opened.
     fn opened(&mut self, file: FileId, read: bool, write: bool, subject: u32) {
         let before = self.open.get(&file);
         let opened = Opened {
@@ -583,7 +583,7 @@ impl Session {
             Outcome::Unlinked(gone) => {
                 return match gone {
                     Gone::Kept(file) => {
-                        // Of a repetition: unless it is gone by now.
+                        // A repetition: held again, unless it is gone by now.
                         engine.keep(self.id, caller.uid, &[file])?;
                         Ok(MetaReply::Node(NodeReply::Unlinked {
                             file: Some(file),
@@ -606,7 +606,7 @@ impl Session {
         Ok(MetaReply::Node(reply).into())
     }
 
-    /// A data server has its own requests, and no others: whoever took it over is nobody here.
+    /// A data server may only make its own requests: a thief of its key gets nothing else.
     fn require_user(&self, request: &MetaRequest) -> Result<()> {
         match (self.caller.server, request) {
             (None, _)
@@ -646,7 +646,7 @@ impl Drop for Session {
         let id = self.id;
         self.shared.engine.leave(id);
         self.unregister();
-        // Fails only when the server stops, and its counters and locks with it.
+        // Fails only if the server stops, and its counters and locks with it.
         let _ = self.shared.engine.counters(|c| {
             c.connection_closed(id);
             Ok(())
@@ -656,9 +656,9 @@ impl Drop for Session {
 }
 
 impl Granting {
-    /// The right to use a file's objects, and to hold descriptors of them for the user whom the file always belonged to.
+    /// Issues a capability. Descriptors may be held by the user who has always owned the file.
     fn grant(&self, subject: u32, file: &Attributes, rights: Rights) -> Result<Capability> {
-        // Nobody in particular: also whom the kernel shows where it has no user for an owner, as in user name spaces.
+        // User 65534 stands for nobody; the kernel also shows it for unmapped owners in user name spaces.
         let lend_to = (!file.given && file.uid != NOBODY).then_some(file.uid);
         self.sign(subject, file.id, rights, lend_to, layout_of(file)?)
     }
@@ -685,7 +685,7 @@ impl Granting {
         )
     }
 
-    /// A node, and for a file what lets its data servers be asked.
+    /// A node; for a file, with a capability to query its data servers.
     fn look(&self, subject: u32, attributes: Attributes) -> Result<NodeReply> {
         let capability = match attributes.layout {
             Some(_) => Some(self.grant(subject, &attributes, Rights::default())?),
@@ -697,7 +697,7 @@ impl Granting {
         })
     }
 
-    /// [`Granting::unlinked`] for a request about nodes.
+    /// [`Granting::unlinked`] for a request by node id.
     fn gone(&self, subject: u32, removed: Option<Removed>) -> Result<Answer> {
         let file = removed.as_ref().map(|r| r.file);
         let answer = self.unlinked(subject, removed)?;
@@ -710,7 +710,7 @@ impl Granting {
         })
     }
 
-    /// The reply to whatever took a file out of the name space: the right to remove its objects.
+    /// The reply to a request that removed a file from the name space: the capability to remove its objects.
     fn unlinked(
         &self,
         subject: u32,

@@ -1,15 +1,14 @@
-//! Exactly once: what became of the newest change in each slot of each session.
+//! Exactly once: the outcome of the newest change in each slot of each session.
 //!
-//! *Problem*: a client whose connection breaks cannot know whether a change took effect. Repeating a mkdir, a rename or an
-//! addition to a counter then fails, or acts on what somebody else has made meanwhile.
-//! *Idea*: a client opens a session and numbers the changes in each of its slots. The server keeps the outcome of the newest
-//! change of a slot, in the same journal record and the same commit as the change itself. The same number again gets
-//! that outcome, and nothing is carried out. A higher number is carried out. It need not be the next one: outcomes of
-//! requests that changed nothing are kept in memory only, and a loss of power takes outcomes with their changes.
-//! *Outcomes, not replies*: a repetition gets fresh capabilities, and the attributes that a node has by then.
-//! *Bounds*: [`SLOTS`] slots of at most [`MAX_OUTCOME`] bytes a session, [`MAX_OF_USER`] sessions a user, [`MAX_SESSIONS`] in
-//! all, [`MAX_OF_CONNECTION`] a connection. A session is dropped [`GRACE`] after its last connection; a change in a dropped
-//! session is refused, never carried out.
+//! *Problem*: a client whose connection breaks cannot know whether a change took effect. A repeated mkdir, rename or
+//! addition to a counter then fails, or affects what somebody else has made meanwhile. *Idea*: a client opens a session
+//! and numbers the changes in each of its slots. The server stores the outcome of the newest change of a slot, in the
+//! same journal record and the same commit as the change itself. The same number again gets that outcome, and is not
+//! carried out. A higher number is carried out. It need not be the next one. Outcomes of requests that changed nothing
+//! are kept in memory only, and a power loss takes outcomes with their changes. *Outcomes, not replies*: a repetition
+//! gets new capabilities, and the current attributes of the node. *Bounds*: [`SLOTS`] slots of at most [`MAX_OUTCOME`]
+//! bytes a session, [`MAX_OF_USER`] sessions a user, [`MAX_SESSIONS`] in all, [`MAX_OF_CONNECTION`] a connection. A
+//! session is dropped [`GRACE`] after its last connection; a change in a dropped session is refused, never carried out.
 //! *Source*: sessions of NFSv4.1 (RFC 8881, section 2.10.6).
 //!
 //! A plain state machine: the time is passed in.
@@ -26,35 +25,35 @@ use std::time::{Duration, Instant};
 
 /// Sessions of all users together.
 pub const MAX_SESSIONS: usize = 2048;
-/// Sessions of one user; the one that has been without a connection for longest makes room.
+/// Sessions of one user; the one without a connection for longest is dropped.
 pub const MAX_OF_USER: usize = 1024;
 /// Sessions that one connection may use.
 pub const MAX_OF_CONNECTION: usize = 16;
-/// How long a session outlives its last connection.
+/// How long a session survives its last connection.
 pub const GRACE: Duration = Duration::from_secs(600);
-/// Bytes of a kept outcome.
+/// Most bytes of a stored outcome.
 pub const MAX_OUTCOME: usize = 1024;
-/// Bytes of a kept error message.
+/// Most bytes of a stored error message.
 const MAX_MESSAGE: usize = 512;
 
-/// Whom a session belongs to.
+/// The owner of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub uid: u32,
     pub admin: bool,
 }
 
-/// A change that may come again.
+/// A change with a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Once {
     pub connection: ConnectionId,
     pub owner: Owner,
     pub at: SlotAt,
-    /// Of the request.
+    /// Digest of the request.
     pub digest: [u8; 16],
 }
 
-/// What became of a change.
+/// The stored outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kept {
     Done,
@@ -74,7 +73,7 @@ impl Kept {
             Ok(Outcome::Opened(a, created)) => Kept::Opened(a.id, *created),
             Ok(Outcome::Unlinked(gone)) => Kept::Unlinked(gone.clone()),
             Ok(Outcome::Counter(before)) => Kept::Counter(*before),
-            // The others are outcomes of requests that only read.
+            // All others are outcomes of requests that only read.
             Ok(Outcome::Done | Outcome::Entries(_) | Outcome::Xattr(_) | Outcome::Xattrs(_)) => {
                 Kept::Done
             }
@@ -88,7 +87,7 @@ impl Kept {
         }
     }
 
-    /// What to answer with: as it was, but for the attributes that a node has by now.
+    /// The outcome for a repetition: the stored one, with the current attributes of the node.
     pub fn outcome<N: Names>(&self, space: &Namespace<N>) -> Result<Outcome> {
         let attributes = |id: FileId| -> Result<Attributes> { Ok(space.by_id(id)?.attributes(id)) };
         Ok(match self {
@@ -111,7 +110,7 @@ pub struct Answered {
     kept: Kept,
 }
 
-/// A change of sessions, as journal and database have it.
+/// A change of sessions, as stored in journal and database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     Opened(u128, Owner),
@@ -124,7 +123,7 @@ struct Session {
     owner: Owner,
     slots: BTreeMap<u16, Answered>,
     connections: usize,
-    /// When the last connection ended.
+    /// When its last connection ended.
     left: Instant,
 }
 
@@ -142,7 +141,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Takes over what is stored, in order, at the start.
+    /// Restores a stored change, in order, at the start.
     pub fn restore(&mut self, note: Note, now: Instant) {
         match note {
             Note::Opened(id, owner) => {
@@ -164,7 +163,7 @@ impl Sessions {
         }
     }
 
-    /// Opens a session over a connection. What has to be noted of it.
+    /// Opens a session over a connection. Returns what must be stored.
     pub fn open(
         &mut self,
         connection: ConnectionId,
@@ -264,7 +263,7 @@ impl Sessions {
         }
     }
 
-    /// What became of this very request; `None`: it is to be carried out.
+    /// The outcome of this very request; `None`: it is to be carried out.
     pub fn known(&mut self, once: &Once, now: Instant) -> Result<Option<Kept>> {
         let SlotAt {
             session,
@@ -300,8 +299,8 @@ impl Sessions {
         Ok(Some(answered.kept.clone()))
     }
 
-    /// Keeps what has become of a request. The note to go with its change; `None`: it was not carried out and will be
-    /// asked for again.
+    /// Records the outcome of a request. Returns what must be stored with its changes; `None`: it was not carried out
+    /// and will be repeated.
     pub fn keep(&mut self, once: &Once, result: &Result<Outcome>) -> Option<Note> {
         let again = |e: &WireError| matches!(e.kind, ErrorKind::Busy | ErrorKind::ShuttingDown);
         if result.as_ref().is_err_and(again) {
@@ -360,7 +359,7 @@ mod tests {
         s.connection_closed(ONE, t + GRACE);
         assert!(s.known(&once(TWO, 8, 1), t + 3 * GRACE).is_ok());
         s.connection_closed(TWO, t + 3 * GRACE);
-        // As it is after a restart.
+        // As after a restart.
         let mut restored = Sessions::default();
         for note in [Note::Opened(8, ME), note.unwrap()] {
             restored.restore(note, t + 3 * GRACE);
@@ -403,7 +402,7 @@ mod tests {
         assert_eq!(e.kind, ErrorKind::Busy);
         let other = Owner { uid: 6, ..ME };
         s.open(ConnectionId(1 << 41), other, 1 << 41, t).unwrap();
-        // The one that has been left for longest makes room.
+        // The session without a connection for longest is dropped.
         s.connection_closed(ConnectionId(7), t + Duration::from_secs(1));
         s.connection_closed(ConnectionId(4), t + Duration::from_secs(2));
         let notes = s.open(

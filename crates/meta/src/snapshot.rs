@@ -1,4 +1,4 @@
-//! The stored names as of one commit: what the database's tables hold, and reading them.
+//! The stored names as of one commit: the database's tables, and reading them.
 use crate::error::{Result, damaged, error};
 use crate::node::Node;
 use crate::pending::{EntryRange, Totals};
@@ -25,29 +25,29 @@ pub const FACTS: &str = "facts";
 /// Key in `ABOUT`: the boot of the system that made the last commit.
 pub const BOOT: &str = "boot";
 
-/// Ranges of given ids that are remembered; each start adds one.
+/// Most ranges of used ids; each start adds one.
 pub const PAST_IDS: usize = 128;
 
-/// What the store says about itself; rewritten by each commit.
+/// The store's facts about itself; rewritten by each commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     pub format: u32,
     pub deployment: String,
     pub totals: Totals,
-    /// Transactions so far: tells whether a repair lost one.
+    /// Transactions so far: shows whether a repair lost one.
     pub commits: u64,
-    /// Ranges of ids that earlier runs may have given out, ascending.
+    /// Ranges of ids that earlier incarnations may have used, ascending.
     pub past_ids: Vec<(u64, u64)>,
 }
 
 impl Facts {
-    /// After a commit that leaves these totals.
+    /// The facts after a commit that leaves these totals.
     pub fn after(&self, totals: Totals) -> Facts {
         let mut past_ids = self.past_ids.clone();
         if totals.ids_from != self.totals.ids_from && self.totals.ids_reserved > 0 {
             past_ids.push((self.totals.ids_from, self.totals.ids_reserved));
             if past_ids.len() > PAST_IDS {
-                // The two oldest become one.
+                // The two oldest ranges are merged.
                 past_ids[1].0 = past_ids[0].0;
                 past_ids.remove(0);
             }
@@ -96,12 +96,12 @@ impl Snapshot {
         self.facts.totals
     }
 
-    /// So many commits have led to it.
+    /// Number of commits up to it.
     pub fn commits(&self) -> u64 {
         self.facts.commits
     }
 
-    /// Whether the system has not been started again since this commit.
+    /// Whether the system has not been restarted since this commit.
     pub fn is_of_this_boot(&self) -> bool {
         self.boot.is_some() && self.boot == penstock_host::boot()
     }
@@ -151,7 +151,7 @@ impl Snapshot {
         Ok(records.map(|item| item.and_then(|(id, node)| Ok((id, node?.into())))))
     }
 
-    /// Each with its id, also those that cannot be read.
+    /// All records, each with its id, including unreadable ones.
     pub fn records(
         &self,
         start: Bound<u64>,
@@ -178,13 +178,13 @@ impl Snapshot {
         }))
     }
 
-    /// Entries, as the table counts them.
+    /// Number of entries by the table's own count.
     pub fn entries_stored(&self) -> Result<u64> {
         self.entries.len().map_err(read_error)
     }
 }
 
-/// Errors that redb reports as I/O but that come from what the file holds.
+/// Whether an error that redb reports as I/O is caused by the file's contents.
 pub fn looks_damaged(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -192,7 +192,7 @@ pub fn looks_damaged(e: &std::io::Error) -> bool {
     )
 }
 
-/// A table, if a store of an older release has it.
+/// A table, or `None` in a store of an older release without it.
 pub fn there<T>(table: std::result::Result<T, TableError>) -> Result<Option<T>> {
     match table {
         Ok(table) => Ok(Some(table)),
@@ -215,7 +215,7 @@ pub fn read_error(e: StorageError) -> WireError {
     }
 }
 
-/// Runs code of the database on data that may be damaged; it then may panic.
+/// Runs the database's code on data that may be damaged, and catches its panics.
 pub fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         let text = panic

@@ -11,7 +11,7 @@ pub enum StoreError {
     InUse {
         /// The store's directory.
         path: String,
-        /// Who, as far as known.
+        /// The holder, as far as known.
         holder: String,
     },
     /// It was made for another deployment.
@@ -26,7 +26,7 @@ pub enum StoreError {
         /// The id of the deployment file.
         expected: String,
     },
-    /// Its contents are not what was written.
+    /// Its contents are damaged.
     #[error("metadata store {path} is damaged: {detail}; {advice}")]
     Damaged {
         /// The database file.
@@ -36,12 +36,12 @@ pub enum StoreError {
         /// What to do.
         advice: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The file.
         path: String,
         /// The system's reason.
         source: std::io::Error,
@@ -54,10 +54,10 @@ pub enum Error {
     /// Its store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The deployment is wrong, or the store cannot be written.
+    /// The deployment is invalid, or the store cannot be written.
     #[error(transparent)]
     Refused(#[from] WireError),
-    /// Keys cannot be read or sockets not be opened.
+    /// Keys cannot be read or sockets cannot be opened.
     #[error(transparent)]
     Wire(#[from] penstock_wire::Error),
 }

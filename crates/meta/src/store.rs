@@ -1,15 +1,15 @@
 //! Stable storage of the names: one redb database in the metadata server's directory.
 //!
-//! Tables: nodes by id, entries by (directory, name), sessions and their slots, users and their files, and a few facts about the store. Each commit is one
-//! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
-//! a crash at any moment leaves the last or the one before, whole.
+//! Tables: nodes by id, entries by (directory, name), sessions and their slots, users and their files, and a few facts
+//! about the store. Each commit is one transaction that ends with a disk flush. redb keeps the state before it until
+//! the flush is over, so that a crash leaves either the last commit or the one before, intact.
 //!
-//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, the mark of an orderly
-//! stop (`settled`), the note of what is unsynced (`noted`), and `namespace.checked`, a copy made at the last start that found
-//! everything in order (small stores only).
+//! The directory has these files: `namespace.redb`, `lock` (held while a server runs) and those of the journal. Also
+//! the mark of a clean shutdown (`settled`) and the record of dirty ranges (`noted`). In small stores
+//! `namespace.checked` is a copy made at the last start that found everything in order.
 //!
-//! *Large stores.* A start reads nothing that grows with the names: commits keep the state of redb's page allocator
-//! (quick repair), and `look` looks for damage beside the service (docs/decisions/0020).
+//! *Large stores.* A start reads nothing that grows with the number of names. Commits store the state of redb's page
+//! allocator (quick repair), and `look` scrubs in the background (docs/decisions/0020).
 mod users;
 
 use crate::RECOVERS;
@@ -41,12 +41,12 @@ const DATABASE: &str = "namespace.redb";
 const CHECKED: &str = "namespace.checked";
 const LOCK: &str = "lock";
 
-/// How system errors that mean "no room" end: disk, quota, file size limit.
+/// Endings of system errors that mean "no space": disk, quota, file size limit.
 const FULL: [&str; 3] = ["(os error 28)", "(os error 122)", "(os error 27)"];
 
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
-/// What [`crate::Options::read_through`] is unless chosen, bytes.
+/// Default of [`crate::Options::read_through`], bytes.
 pub const READ_THROUGH: u64 = 64 << 20;
 
 type Opened<T> = std::result::Result<T, StoreError>;
@@ -55,24 +55,24 @@ type Opened<T> = std::result::Result<T, StoreError>;
 pub struct Store {
     directory: PathBuf,
     deployment: String,
-    /// `None` only after an error, until it is opened again.
+    /// `None` only between an error and the reopening.
     database: Option<Database>,
     facts: Facts,
-    /// The database's file, opened before the database: tells of every write-back that has failed since.
+    /// The database's file, opened before the database: reports every write-back that has failed since.
     watched: File,
-    /// A commit has failed.
+    /// Whether a commit has failed.
     failed: bool,
-    /// Up to so many bytes of the database are read through at the start, and walked through after a crash.
+    /// Up to this size in bytes the database is read completely at the start, and walked after a crash.
     read_through: u64,
-    /// All was read through at the start.
+    /// Whether it was read completely at the start.
     was_read: bool,
     /// Held as long as the store is open.
     _lock: DirectoryLock,
 }
 
 impl Store {
-    /// Opens the store in `directory` for the deployment, or makes a new one whose root directory is `root`.
-    /// Stores of up to `read_through` bytes are read through first. `log` has the journal.
+    /// Opens the store in `directory` for the deployment, or makes a new one whose root directory is `root`. Stores of
+    /// up to `read_through` bytes are read completely first. `log` has the journal.
     pub fn open(
         directory: &Path,
         deployment: &str,
@@ -140,8 +140,7 @@ impl Store {
             ));
         };
         let facts = self.facts.after(pending.totals);
-        // A walk through a large database after a crash takes longer than anybody wants to wait for names: its commits
-        // keep what the walk would find out.
+        // A walk through a large database after a crash takes too long: its commits store what the walk would find.
         let size = self.watched.metadata().map_or(u64::MAX, |m| m.len());
         let quick = size > self.read_through;
         let snapshot = unpanicked(|| write(database, pending, &facts, quick))
@@ -155,8 +154,8 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// Closes the database and opens it from what is on stable storage, as it has to be after an I/O error. No snapshot
-    /// may be left.
+    /// Closes the database and reopens it from stable storage, as required after an I/O error. All snapshots must have
+    /// been dropped.
     pub fn reopen(&mut self) -> Opened<Snapshot> {
         self.database = None;
         fs::settle();
@@ -182,12 +181,12 @@ impl Store {
         &self.directory
     }
 
-    /// Whether all of it was read through at the start.
+    /// Whether it was read completely at the start.
     pub fn was_read(&self) -> bool {
         self.was_read
     }
 
-    /// redb does not keep the system's error number apart from its text.
+    /// redb has the system's error number only in the text of its error.
     fn commit_error(&self, detail: &str) -> WireError {
         let full = FULL.iter().any(|code| detail.contains(code));
         let path = self.directory.display();
@@ -226,9 +225,9 @@ fn write(
     quick: bool,
 ) -> std::result::Result<Snapshot, Box<dyn std::error::Error>> {
     let mut transaction = database.begin_write()?;
-    // A first sync for what the commit refers to, a second one for the reference. With one for both, a start that finds a
-    // bad page in the newest commit takes it for one that was not finished, and goes back to the one before: names that were
-    // acknowledged as durable would be gone, and nobody told.
+    // A first sync for the data that the commit refers to, a second one for the reference. With a single sync, a start
+    // that finds a bad page in the newest commit takes it for incomplete, and returns to the one before. Names
+    // acknowledged as durable would then be lost silently.
     transaction.set_two_phase_commit(true);
     transaction.set_quick_repair(quick);
     {
@@ -283,7 +282,7 @@ fn write(
     Ok(Snapshot::of(database)?)
 }
 
-/// Makes a new database aside and puts it in place whole.
+/// Makes a new database under a temporary name and renames it.
 fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
     let new = directory.join(format!("{DATABASE}.new"));
     let io = |source| StoreError::Io {
@@ -325,11 +324,11 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         .map_err(io)
 }
 
-/// Opens the database, repairs what a crash left half done, and with `check` reads it through.
+/// Opens the database, repairs it after a crash, and with `check` reads it completely.
 fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Database, Snapshot)> {
     let path = directory.join(DATABASE);
     let trouble = Trouble::default();
-    // Whatever the database makes of an error of its disk: that is no damage.
+    // A disk error is no damage, whatever the database makes of it.
     let damaged = |detail: &str| match trouble.why() {
         Some(why) => StoreError::Io {
             what: "read",
@@ -428,12 +427,12 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
     Ok((database, snapshot))
 }
 
-/// Whether the directory holds names, whole or damaged.
+/// Whether the directory contains names, intact or damaged.
 pub fn is_made(directory: &Path) -> bool {
     directory.join(DATABASE).exists() || directory.join(CHECKED).exists()
 }
 
-/// Copies the database, which was just found in order, beside itself. A convenience: failing is no error.
+/// Copies the database, which was just found in order. An optional copy: a failure is no error.
 fn keep_checked_copy(directory: &Path) {
     let (from, to) = (directory.join(DATABASE), directory.join(CHECKED));
     let new = directory.join(format!("{CHECKED}.new"));
@@ -448,7 +447,7 @@ fn keep_checked_copy(directory: &Path) {
     }
 }
 
-/// Takes the directory's lock for life.
+/// Locks the directory for the life of the process.
 fn lock(directory: &Path) -> Opened<DirectoryLock> {
     let path = directory.display().to_string();
     let io = |source| StoreError::Io {
@@ -488,7 +487,7 @@ mod tests {
     use super::*;
     use crate::change_log::MemoryLog;
 
-    /// What a server that is killed leaves, as another directory.
+    /// A copy of what a killed server leaves.
     fn left_by_a_kill(of: &Path) -> tempfile::TempDir {
         let left = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(of).unwrap() {

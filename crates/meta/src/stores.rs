@@ -1,17 +1,18 @@
-//! The stores of the data servers, as the metadata server knows them.
+//! The stores of the data servers, as recorded by the metadata server.
 //!
-//! Problem: an empty disk in the place of a full one reads as zeros. Idea: a data server tells of its store before it uses it, and
-//! is refused if that is not the one it had: missing, empty, another one, or an older copy (docs/decisions/0015).
-//! A store's generation rises on its disk first and is reported then, so here it is at most one behind, and not even one if
-//! the store has noted an answer. One that is lower than here is a copy's; one that is further ahead tells that these names
-//! are an older copy themselves.
+//! Problem: an empty disk in place of a full one reads as zeros. Idea: a data server reports its store before it uses
+//! it. It is refused if that is not the expected one, but missing, empty, another one, or an older copy
+//! (docs/decisions/0015). A store's generation is increased on its disk first and then reported, so the record here is
+//! at most one behind. It is not even one behind if the store has recorded an answer. A lower generation than recorded
+//! is that of a copy. One that is further ahead shows that these names are an older copy themselves.
 //!
-//! What the names were when a store was reported is noted beside it: commits so far, and the id of the next file. So it is
-//! noticed when names and this file are of different ages. A store that is adopted although it is newer makes unsure whether files
-//! that only newer names knew still exist: `penstock check` calls no object of theirs an orphan.
+//! The state of the names at the time of a report is recorded too: commits so far, and the next file id. So it is
+//! detected if the names and this file are of different ages. After a newer store was adopted, files that only newer
+//! names knew may still exist: `penstock check` does not report their objects as orphans.
 //!
-//! Kept in the file `stores` of the metadata directory, text closed by a checksum, replaced as a whole and durable before the answer:
-//! once for each start of a data server, and at most every half minute while it is written to.
+//! Stored in the file `stores` of the metadata directory, as text with a checksum. It is replaced atomically and
+//! durable before the answer. That happens once for each start of a data server, and at most every half minute while it
+//! is written to.
 use crate::engine::Engine;
 use crate::error::{Result, error};
 use penstock_host::fs;
@@ -27,16 +28,16 @@ use std::sync::PoisonError;
 
 const NAME: &str = "stores";
 const MAGIC: &str = "penstock stores 2";
-/// What was written before names were noted.
+/// The format before the state of the names was recorded.
 const OLD_MAGIC: &str = "penstock stores 1";
-/// No file has a higher id: those are nanoseconds since the epoch, or a little more.
+/// Upper bound of file ids, which are nanoseconds since the epoch, or slightly more.
 const HIGHEST: u64 = i64::MAX as u64;
 
-/// All of a deployment.
+/// The stores of a deployment.
 #[derive(Debug)]
 pub struct Stores {
     directory: PathBuf,
-    /// There were files when this server started.
+    /// Whether there were files when this server started.
     files: bool,
     known: Mutex<BTreeMap<u32, Known>>,
 }
@@ -46,30 +47,30 @@ struct Known {
     store: u128,
     generation: u64,
     mounted: bool,
-    /// The names when it was reported.
+    /// The state of the names at its last report.
     names: Mark,
-    /// See [`KnownStore`].
+    /// See `KnownStore`.
     unsure: (u64, u64),
-    /// The names are older than when it was reported. Not noted.
+    /// Whether the names are older than at its last report. Not stored.
     ahead: bool,
 }
 
-/// How far the names have come.
+/// The state of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    /// Above all ids of files so far.
+    /// Greater than all file ids so far.
     pub next: u64,
-    /// So many commits hold all files with lower ids.
+    /// This many commits contain all files with lower ids.
     pub commits: u64,
 }
 
-/// The names, as far as stores are held against them.
+/// The names, as far as stores are compared with them.
 pub trait Names {
-    /// Whether a file may have had this id, as far as the names know.
+    /// Whether a file may have had this id.
     fn gave(&self, id: u64) -> Result<bool>;
-    /// Above all ids of files so far.
+    /// Greater than all file ids so far.
     fn next(&self) -> Result<u64>;
-    /// Commits all names. From now on all files have higher ids than `highest`.
+    /// Commits all names. Makes all future file ids greater than `highest`.
     fn mark(&self, highest: u64) -> Result<Mark>;
 }
 
@@ -95,7 +96,7 @@ impl Names for Engine {
 }
 
 impl Stores {
-    /// Those noted in the metadata directory, whose names have made so many commits, and have files or not.
+    /// Loads the records of the metadata directory; `commits` and `files` describe its names.
     pub fn load(directory: &Path, commits: u64, files: bool) -> Result<Stores> {
         let path = directory.join(NAME);
         let mut known = match std::fs::read_to_string(&path) {
@@ -126,7 +127,7 @@ impl Stores {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a check.
+    /// All records, for a check.
     pub fn list(&self) -> Vec<KnownStore> {
         let known = self.known();
         let store = |(server, known): (&u32, &Known)| KnownStore {
@@ -138,8 +139,8 @@ impl Stores {
         known.iter().map(store).collect()
     }
 
-    /// Judges what a data server has and notes it. Returns whether a new store is to be made, and below which ids files may have
-    /// lost bytes.
+    /// Judges a data server's report and records it. Returns whether a new store is to be made, and below which ids
+    /// files may have lost bytes.
     pub fn report(&self, report: &StoreReport, names: &dyn Names) -> Result<Option<u64>> {
         let refuse = |why: &str| {
             let message = format!("store {} {why}", report.place);
@@ -189,7 +190,7 @@ impl Stores {
         let names = names.mark(report.highest)?;
         let mut unsure = before.map_or((0, 0), |known| known.unsure);
         if newer || matches!(verdict, Verdict::Adopted) {
-            // Up to the last report the names were whole, if they are not older than that themselves.
+            // Up to the last report the names were complete, unless they are older than that themselves.
             let whole = same.filter(|known| !known.ahead);
             let first = whole.map_or(0, |known| match known.unsure {
                 (0, 0) => known.names.next,
@@ -229,13 +230,13 @@ impl Stores {
 
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
-    /// It is the right one.
+    /// It is the expected one.
     Known,
-    /// It is newer than the names, or another one, and an administrator says that it is right.
+    /// It is newer than the names, or another one, and an administrator accepts it.
     Adopted,
-    /// The first is to be made.
+    /// The first one must be made.
     First,
-    /// A new one is to be made, in the place of another.
+    /// A new one must replace another.
     New,
 }
 
@@ -245,7 +246,8 @@ fn behind(server: u32) -> String {
     )
 }
 
-/// Whether a data server may use what it has, or why not. `files`: there were files when the metadata server started.
+/// Whether a data server may use its store; the error says why not. `files`: there were files when the metadata server
+/// started.
 fn judge(
     report: &StoreReport,
     before: Option<Known>,
@@ -289,7 +291,7 @@ fn judge(
     let behind = behind(n);
     match before {
         None if !registered => Ok(Verdict::Known),
-        // Just made, because one was to be made.
+        // Just made on request.
         Some(known) if known.store != store && report.adopt && !registered => Ok(Verdict::Known),
         None if report.renew => Ok(Verdict::New),
         None => Err(format!("was used with other metadata than these; {behind}")),
@@ -321,7 +323,7 @@ fn encode(known: &BTreeMap<u32, Known>) -> String {
         let mounted = u8::from(k.mounted);
         let Mark { next, commits } = k.names;
         let (first, end) = k.unsure;
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{server} {:032x} {} {mounted} {next} {commits} {first} {end}",
@@ -374,7 +376,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Names that have given out ids below 77.
+    /// Names that have used ids below 77.
     #[derive(Default)]
     struct Fake {
         commits: Cell<u64>,
@@ -473,11 +475,11 @@ mod tests {
         assert!(refusal(&heard).contains("newer than these metadata"));
         assert_eq!(ask(&there(5, 4)), Ok(None));
         assert_eq!(ask(&heard), Ok(None));
-        // It is known after a restart.
+        // It is still known after a restart.
         let stores = Stores::load(dir.path(), names.commits.get(), true).unwrap();
         let ask = |report: &StoreReport| stores.report(report, &names);
         assert!(ask(&there(6, 4)).is_err());
-        // An administrator replaces it: by nothing, by another, by an older copy.
+        // An administrator replaces an empty disk, another store, an older copy.
         for old in [report(StoreState::Empty), there(6, 9), there(5, 1)] {
             let renewed = StoreReport { renew: true, ..old };
             assert_eq!(ask(&renewed), Ok(Some(77)));
@@ -515,13 +517,13 @@ mod tests {
         let refusal = |stores: &Stores, report: &StoreReport| {
             stores.report(report, &names).unwrap_err().message
         };
-        // An object that no name of these ever had.
+        // An object whose id these names never used.
         let told = refusal(&stores, &with(77, there(5, 3)));
         assert!(
             told.contains("never made") && told.contains("--adopt-store 2"),
             "{told}"
         );
-        // The database alone is older.
+        // Only the database is older.
         let older = Stores::load(dir.path(), names.commits.get() - 1, true).unwrap();
         let told = refusal(&older, &there(5, 2));
         assert!(
@@ -530,14 +532,14 @@ mod tests {
         );
         older.report(&adopted(there(5, 2)), &names).unwrap();
         assert_eq!(unsure(&older), (0, 77), "nothing is sure of older names");
-        // Both are: up to the last report the names are whole.
+        // Both are: up to the last report the names are complete.
         older
             .report(&adopted(with(90, there(5, 9))), &names)
             .unwrap();
         assert_eq!(unsure(&older), (0, 91));
         let newest = Stores::load(dir.path(), names.commits.get(), true).unwrap();
         assert_eq!(unsure(&newest), (0, 91));
-        // The file of stores is lost; so may be the stores.
+        // The file of stores is lost; the stores may be too.
         std::fs::remove_file(dir.path().join(NAME)).unwrap();
         let lost = Stores::load(dir.path(), names.commits.get(), true).unwrap();
         assert!(refusal(&lost, &there(5, 9)).contains("other metadata"));
@@ -549,7 +551,7 @@ mod tests {
             };
             assert_eq!(lost.report(&renewed, &names), Ok(Some(91)), "no zeros");
         }
-        // Ids that no file can have are refused before they use up all.
+        // Ids that no file can have are refused, before they exhaust all ids.
         assert!(refusal(&lost, &adopted(with(u64::MAX, there(5, 9)))).contains("no file has"));
     }
 

@@ -1,24 +1,24 @@
-//! Which task of a launcher's step writes which file, as far as tasks ask for it.
+//! Task writers: which task of a launcher's step writes which file.
 //!
-//! *Problem*: tasks that are programs of one rank each, because the launcher is not that of their MPI library, write the same
-//! file, and none of them can see the others. *Idea*: such a task names its step before it opens a file for writing or removes
-//! it; the first one of a step has the file. Its entry outlives the task, since tasks may run one after another.
-//! *Bounds*: [`USERS`] users with [`FILES`] files each, those that were named last; nothing is stored. *Source*:
-//! docs/decisions/0035.
+//! *Problem*: if the launcher is not that of the program's MPI library, each task is a program of one rank. Such tasks
+//! write the same file without knowing of each other. *Idea*: such a task names its step before it opens a file for
+//! writing or removes it. The first task of a step gets the file. Its entry survives the task, because tasks may run
+//! one after another. *Bounds*: [`USERS`] users with [`FILES`] files each, the most recently used; nothing is stored.
+//! *Source*: docs/decisions/0035.
 use crate::recent::Recent;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Files of one user that are remembered.
+/// Most files of one user.
 const FILES: usize = 8192;
-/// Users whose files are remembered.
+/// Most users.
 const USERS: usize = 256;
 
-/// See the module's text.
+/// The writing tasks of all users' steps.
 #[derive(Debug, Default)]
 pub struct TaskWriters {
     users: BTreeMap<u32, User>,
-    /// Counts requests.
+    /// Number of requests so far.
     now: u64,
 }
 
@@ -30,7 +30,7 @@ struct User {
 }
 
 impl TaskWriters {
-    /// Task `task` of a user's step will write the file. The task that has it: the first one that asked.
+    /// Task `task` of a user's step is about to write the file. Returns the task that has it: the first one that asked.
     pub fn writer(&mut self, uid: u32, step: u64, path: &str, task: u32) -> u32 {
         self.now += 1;
         if !self.users.contains_key(&uid) && self.users.len() >= USERS {

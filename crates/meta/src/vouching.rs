@@ -1,7 +1,7 @@
-//! Credentials for users whom MUNGE knows (docs/decisions/0027-munge.md).
+//! Issues credentials to users authenticated by MUNGE (docs/decisions/0027-munge.md).
 //!
-//! munged and the user database may be slow, or hang. They are asked on a few threads of their own ([`Helpers`]): those who wait
-//! hold no lock, and are told to try again when it takes too long.
+//! munged and the user database may be slow, or hang. They are called on a few separate threads ([`Helpers`]). A
+//! request that waits for them holds no lock, and is told to try again after a time limit.
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Threads that ask munged and the user database at the same time.
+/// Threads that call munged and the user database.
 const HELPERS: usize = 4;
-/// A newcomer waits so long for one of them, and for its answer: less than a handshake may take.
+/// Time limit of a newcomer's request: less than a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the module's text.
+/// Issues credentials for MUNGE credentials.
 pub(crate) struct Vouching {
     library: Library,
     socket: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Vouching {
 }
 
 impl Vouching {
-    /// For a deployment that takes MUNGE. Fails if MUNGE does not work here.
+    /// For a deployment that accepts MUNGE. Fails if MUNGE does not work here.
     pub(crate) fn start(deployment: &Deployment) -> penstock_wire::Result<Option<Vouching>> {
         let Some(section) = &deployment.munge else {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Vouching {
         }
     }
 
-    /// What the metadata server, whose identity is `pair`, says about the holder of `key`, by this MUNGE credential.
+    /// The statement about the holder of `key`, signed by the metadata server's `pair`, for this MUNGE credential.
     pub(crate) fn vouch(
         &self,
         pair: &KeyPair,
@@ -92,7 +92,7 @@ impl Vouching {
     }
 }
 
-/// The user and group who have made a MUNGE credential, if it may be taken on a connection that asks for this payload.
+/// The user and group that made a MUNGE credential, if it is valid for a connection with this payload.
 fn judge(
     decoded: Result<Decoded, Failure>,
     payload: &[u8; PAYLOAD],
@@ -123,7 +123,7 @@ fn judge(
     Ok((decoded.uid, decoded.gid))
 }
 
-/// The same user with this group as the first one, if it is one of the user's groups.
+/// The same user with this primary group, if it is one of the user's groups.
 fn in_group(mut user: User, gid: u32) -> User {
     if let Some(place) = user.groups.iter().position(|group| *group == gid) {
         std::mem::swap(&mut user.gid, &mut user.groups[place]);
@@ -131,7 +131,7 @@ fn in_group(mut user: User, gid: u32) -> User {
     user
 }
 
-/// Runs what may hang, on at most [`HELPERS`] threads.
+/// Runs calls that may hang, on at most [`HELPERS`] threads.
 #[derive(Default)]
 struct Helpers {
     busy: Arc<Watched<usize>>,
@@ -165,7 +165,7 @@ impl<T> Watched<T> {
     }
 }
 
-/// A thread's place.
+/// A thread's slot.
 struct ThreadSlot(Arc<Watched<usize>>);
 
 impl Drop for ThreadSlot {
@@ -255,7 +255,7 @@ mod tests {
         let other = in_group(user(), 12);
         assert_eq!((other.gid, other.groups), (12, vec![11, 10]));
         assert_eq!(in_group(user(), 10), user());
-        // Its own word does not count.
+        // The user's own claim does not count.
         assert_eq!(in_group(user(), 13), user());
     }
 
@@ -279,7 +279,7 @@ mod tests {
             assert!(e.message.contains("too many"), "{e}");
         });
         gate.wait();
-        // What ends late makes its place free.
+        // A late call frees its slot.
         assert_eq!(helpers.run(|| 5), Ok(5));
     }
 }

@@ -1,6 +1,6 @@
-//! The server is killed with SIGKILL at random moments of a workload and started again: everything
-//! acknowledged is there, by Sync or not, each client finds what it did, what was not answered and is repeated has taken
-//! effect once, and ids are never used twice.
+//! The server is killed with SIGKILL at random moments of a workload and restarted. Everything acknowledged must be
+//! there, with or without Sync, and each client must find its changes. A repeated unanswered request takes effect once,
+//! and ids are never reused.
 
 use crate::common::{Client, create, deployment, mkdir, rename, stat, unlink};
 use penstock_layout::FileId;
@@ -16,13 +16,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Names the deployment file for a process that is to be a server.
+/// Names the deployment file for a server process.
 const SERVE: &str = "PENSTOCK_TEST_SERVE";
 
-/// The store counts as too large to be read through at a start.
+/// Set if the store counts as too large to be read completely at a start.
 const LARGE: &str = "PENSTOCK_TEST_LARGE";
 
-/// Not a test by itself: the server process of the tests below, which run this binary again.
+/// The server process of the tests below, which run this binary again; not a test by itself.
 #[test]
 fn server_process() {
     let Some(file) = std::env::var_os(SERVE) else {
@@ -42,15 +42,15 @@ fn server_process() {
 struct Server(Child);
 
 impl Server {
-    /// `limit`: blocks of 512 bytes that its files may have.
+    /// `limit`: most blocks of 512 bytes of its files.
     fn start(d: &Deployment, file: &Path, limit: Option<u64>) -> Server {
-        // Work and recovery meet in all kinds.
+        // Workload and recovery overlap in different ways.
         static STARTS: AtomicU64 = AtomicU64::new(0);
         let large = !STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3);
         Server::start_as(d, file, limit, large)
     }
 
-    /// `large`: as with a store that is too large to be read through at a start.
+    /// `large`: as with a store that is too large to be read completely at a start.
     fn start_as(d: &Deployment, file: &Path, limit: Option<u64>, large: bool) -> Server {
         let this = std::env::current_exe().unwrap();
         let mut command = match limit {
@@ -112,16 +112,16 @@ type Listing = BTreeMap<String, FileId>;
 /// What one client did in its directory, until the server died.
 struct History {
     directory: String,
-    /// Contents after each operation; the last may have happened without an answer.
+    /// Contents after each operation; the last one may have been carried out without an answer.
     states: Vec<Listing>,
     /// The newest state that was acknowledged.
     durable: usize,
     ids: Vec<FileId>,
-    /// The request whose answer the death of the server took.
+    /// The request whose answer was lost with the server.
     unanswered: Option<MetaRequest>,
 }
 
-/// Creates, renames (over files too), unlinks and syncs in `directory` until the connection breaks.
+/// Creates, renames (also over files), unlinks and syncs in `directory` until the connection breaks.
 fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> History {
     let mut random = Random(seed | 1);
     let mut history = History {
@@ -164,7 +164,7 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
             }
             _ => {
                 let name = format!("made-{seed:x}-{step}");
-                // The id is not known before the answer; the name alone is compared if none comes.
+                // The id is unknown before the answer; without one only the name is compared.
                 next.insert(name.clone(), FileId(0));
                 create(format!("{directory}/{name}"))
             }
@@ -209,7 +209,7 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
     history
 }
 
-/// The state found must be one of the history's, not older than what was acknowledged.
+/// The state found must be one of the history's, not older than the acknowledged one.
 fn check(c: &mut Client, history: &History) -> Listing {
     let found: Listing = c.list(&history.directory, 1000).into_iter().collect();
     let same = |state: &&Listing| {
@@ -232,7 +232,7 @@ fn check(c: &mut Client, history: &History) -> Listing {
     found
 }
 
-/// Numbers of files that are not those of the names.
+/// Counts of files that differ from the names.
 fn wrong_counts(d: &Deployment) -> Vec<WrongCount> {
     let mut c = Client::admin(d);
     let mut count = None;
@@ -320,8 +320,8 @@ fn killed_at_random_moments() {
     assert!(steps > 100, "{steps} steps are no workload");
 }
 
-/// A store that cannot grow: changes are refused with the reason, reading goes on, nothing acknowledged is
-/// lost, and the server recovers by itself when there is room again.
+/// A store that cannot grow: changes are refused with the reason, reads continue, nothing acknowledged is lost. The
+/// server recovers when there is space again.
 #[test]
 fn a_full_store_refuses_and_recovers() {
     let dir = tempfile::tempdir().unwrap();
@@ -356,7 +356,7 @@ fn a_full_store_refuses_and_recovers() {
         "{refusal}"
     );
     assert_eq!(c.err(MetaRequest::Sync), ErrorKind::NoSpace);
-    // What data servers tell of users' bytes is not stored: it waits for no commit.
+    // Reports on users' bytes are not stored: they wait for no commit.
     let usage = MetaRequest::Usage(UsageReport {
         server: 0,
         incarnation: 1,
@@ -398,8 +398,8 @@ fn a_full_store_refuses_and_recovers() {
     );
 }
 
-/// Power is lost, which takes the journal, and a bit of the newest commit has flipped: a start finds that, or everything is
-/// there. It never takes the commit for one that was not finished.
+/// A power loss takes the journal, and a bit of the newest commit has flipped: a start detects that, or everything is
+/// there. It never takes the commit for an incomplete one.
 #[test]
 fn a_bad_page_never_takes_back_what_was_synced() {
     let dir = tempfile::tempdir().unwrap();
@@ -445,7 +445,7 @@ fn a_bad_page_never_takes_back_what_was_synced() {
             std::fs::write(path, bytes).unwrap();
         }
         let mut bad = bytes.clone();
-        // Among what a page says of itself, which is in use in every page that is.
+        // In the header of a page, which is in use in every live page.
         bad[page * 4096 + 2] ^= 4;
         std::fs::write(&database, bad).unwrap();
         match penstock_meta::start(&d, penstock_meta::Options::default()) {

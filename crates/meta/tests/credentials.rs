@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 const ROOT: FileId = FileId(1);
 
-/// A metadata server that listens on TCP alone.
+/// A metadata server that listens on TCP only.
 struct Cluster {
     deployment: Deployment,
     _server: RunningServer,
@@ -55,7 +55,7 @@ fn user(uid: u32) -> User {
     }
 }
 
-/// A connection to the metadata server with a credential of user `uid`, which `change` makes into what is wanted.
+/// A connection to the metadata server with a credential of user `uid`, adapted by `change`.
 fn connected(cluster: &Cluster, uid: u32, change: impl FnOnce(&mut Statement)) -> Connection {
     let deployment = &cluster.deployment;
     let authority = KeyPair::load(deployment.authority_key.as_ref().unwrap()).unwrap();
@@ -68,7 +68,7 @@ fn connected(cluster: &Cluster, uid: u32, change: impl FnOnce(&mut Statement)) -
     connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap()
 }
 
-/// The owner, by the authority's key.
+/// The owner, with the authority's key.
 fn owner(cluster: &Cluster) -> Connection {
     let deployment = &cluster.deployment;
     let caller = deployment.caller(Role::Client, 1, 0).unwrap();
@@ -160,7 +160,7 @@ fn a_data_server_is_no_user() {
         };
         refused(&replies[0], ErrorKind::Permission);
     }
-    // With another's secret it is refused before that.
+    // With another server's secret it is refused before that.
     let mut caller = deployment.caller(Role::Server(ServerId(2)), 0, 0).unwrap();
     caller.role = Role::Server(ServerId(1));
     let e = connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap_err();
@@ -183,7 +183,7 @@ fn a_user_has_the_rights_of_his_credential_alone() {
         let made = stat(&mut owner, &path);
         let expected = if uid == 0 { NOBODY } else { uid };
         assert_eq!((made.uid, made.gid), (expected, expected));
-        // Nobody's requests but its own.
+        // It may only make its own requests.
         let node = MetaRequest::Node {
             user: user(uid),
             request: NodeRequest::Stat { id: ROOT },
@@ -268,7 +268,7 @@ fn a_connection_ends_with_its_credential() {
     }
     let freed = MetaRequest::CounterFree { token };
     assert_eq!(ask(&mut short, &freed).unwrap(), MetaReply::Done);
-    // As if the server had gone away: clients connect again, with what credential they have then.
+    // As if the server had gone away: clients reconnect with the credential they have then.
     let e = ask(&mut short, &mkdir("/open/second", 0o755)).unwrap_err();
     assert!(e.is_disconnect(), "{e}");
     let request = MetaRequest::Stat {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 const FILES: usize = 300;
 
-/// A store with some files, stopped in order; the files.
+/// A store with some files after a clean shutdown, and the files.
 fn filled(d: &Deployment) -> BTreeMap<String, FileId> {
     let server = start(d, Options::default()).unwrap();
     let mut c = Client::new(d);
@@ -32,7 +32,7 @@ fn database(dir: &Path) -> std::path::PathBuf {
     dir.join("meta/namespace.redb")
 }
 
-/// An older database comes without the journal, which would tell that commits are missing.
+/// An older database comes without the journal, which would show that commits are missing.
 fn remove_journal(dir: &Path) {
     for entry in std::fs::read_dir(dir.join("meta")).unwrap() {
         let path = entry.unwrap().path();
@@ -43,7 +43,7 @@ fn remove_journal(dir: &Path) {
     }
 }
 
-/// Starts on the store as it is: either all files are there, or it is called damaged with advice.
+/// Starts on the store as it is: either all files are there, or it is reported as damaged with advice.
 fn whole_or_damaged(d: &Deployment, files: &BTreeMap<String, FileId>) -> bool {
     match start(d, Options::default()) {
         Ok(_server) => {
@@ -85,7 +85,7 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
 
 #[derive(Debug, Clone)]
 enum Harm {
-    /// Other bytes at a place (per mille of the file).
+    /// Overwrites bytes at a place (per mille of the file).
     Overwrite(usize, Vec<u8>),
     /// A page of zeros.
     Zero(usize),
@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// Bytes of a name in a live page: must be noticed.
+/// Bytes of a name in a live page: must be detected.
 #[test]
 fn a_changed_record_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn a_changed_record_is_found() {
     assert!(found >= 2);
 }
 
-/// A store that is too large to be read through first is served, and what is wrong is said.
+/// A store that is too large to be read completely first is served, and damage is reported.
 #[test]
 fn damage_of_a_large_store_is_found_beside_the_service() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn damage_of_a_large_store_is_found_beside_the_service() {
         read_through: 0,
         ..Options::default()
     };
-    // What is said to be wrong.
+    // The reported damage.
     let look = || {
         let server = start(&d, large.clone()).unwrap();
         let mut c = Client::new(&d);
@@ -186,7 +186,7 @@ fn damage_of_a_large_store_is_found_beside_the_service() {
     assert_eq!(look(), "");
     let path = database(dir.path());
     let image = std::fs::read(&path).unwrap();
-    // Each name stands once in its node and once in its entry.
+    // Each name is once in its node and once in its entry.
     let mut found = 0;
     for name in [b"file-123", b"file-200", b"file-299"] {
         for at in (0..image.len() - name.len()).filter(|at| image[*at..].starts_with(name)) {
@@ -209,7 +209,7 @@ fn a_checked_copy_can_be_put_back() {
     let path = database(dir.path());
     let copy = dir.path().join("meta/namespace.checked");
     assert!(!copy.exists());
-    // A start that finds everything in order leaves a copy; what comes later is not in it.
+    // A start that finds everything in order leaves a copy; later changes are not in it.
     let server = start(&d, Options::default()).unwrap();
     let (later, ..) = Client::new(&d).open(create("/later"));
     server.stop();
@@ -305,7 +305,7 @@ fn journals(dir: &Path) -> Vec<std::path::PathBuf> {
 fn a_journal_that_cannot_be_read_is_neither_empty_nor_removed() {
     let dir = tempfile::tempdir().unwrap();
     let d = deployment(dir.path());
-    // Nothing is committed by itself.
+    // No commits by timer.
     let options = Options {
         commit_interval: std::time::Duration::from_secs(3600),
         ..Options::default()
@@ -360,12 +360,12 @@ fn a_journal_that_cannot_be_read_is_neither_empty_nor_removed() {
     drop(database);
     let (names, told) = lost(&copy);
     assert!(names < 3 && told);
-    // Something that cannot be read.
+    // An unreadable file.
     let copy = killed(&d, &store);
     std::fs::remove_file(&journal).unwrap();
     std::fs::create_dir(&journal).unwrap();
     refused(&copy, &journal);
-    // What advice says.
+    // As the advice says.
     std::fs::remove_dir(&journal).unwrap();
     assert_eq!(lost(&copy), (0, false));
 }

@@ -98,7 +98,7 @@ fn keep_unlink(name: &str) -> NodeRequest {
     }
 }
 
-/// Says that these are open; those that have no name.
+/// Says that these files are open; returns those without a name.
 fn keep(c: &mut Client, ids: &[FileId]) -> Vec<FileId> {
     let ids = ids.to_vec();
     match ask(c, &user(0, &[]), NodeRequest::Keep { ids }) {
@@ -119,7 +119,7 @@ fn exists(c: &mut Client, id: FileId) -> bool {
     }
 }
 
-/// Waits for what comes about in its own time.
+/// Waits for a condition without a fixed time.
 fn eventually(mut condition: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -162,14 +162,14 @@ fn kept_files_outlive_connections_and_restarts_until_their_last_close() {
     assert!(matches!(gone, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
     assert!(!exists(&mut c, closed));
     assert_eq!(reap(&mut holder, named), NOTHING, "it has a name");
-    // The connection is lost: whoever was at its other end says what is open, over another one.
+    // The connection is lost: its client says over another one what is open.
     drop(holder);
     let mut holder = Client::admin(&d);
     let all = [closed, open_one, everywhere, named, FileId(1 << 40)];
     assert_eq!(keep(&mut holder, &all), [open_one, everywhere]);
     drop((c, holder));
     server.stop();
-    // And the server.
+    // The server restarts too.
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::admin(&d);
     let (mut one, mut two) = (Client::admin(&d), Client::admin(&d));

@@ -1,5 +1,5 @@
-//! Limits on the files of users, over a connection: what counts, what is refused, who may see and set them, and what a
-//! store of an older release becomes.
+//! Quotas on files, over a connection. The tests cover what counts, what is refused, who may see and set them, and what
+//! happens to a store of an older release.
 use crate::common::{Client, create, deployment, mkdir, unlink};
 use penstock_layout::FileId;
 use penstock_meta::{Options, start};
@@ -18,7 +18,7 @@ const BOB: u32 = 1020;
 const USERS: TableDefinition<u32, &[u8]> = TableDefinition::new("users");
 const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
 
-/// A request about nodes as a mount of root's sends it.
+/// A request by node id, as root's mount sends it.
 fn ask(c: &mut Client, uid: u32, request: NodeRequest) -> Result<NodeReply, WireError> {
     let user = User {
         uid,
@@ -88,7 +88,7 @@ fn set(c: &mut Client, user: Option<u32>, soft: u64, hard: u64, grace_s: Option<
     c.ok(MetaRequest::Quota(QuotaRequest::Set { user, change }));
 }
 
-/// Counts all files; the numbers that are wrong.
+/// Counts all files; returns wrong counts.
 fn count(c: &mut Client, repair: bool) -> Vec<WrongCount> {
     let mut count = None;
     loop {
@@ -140,7 +140,7 @@ fn what_users_have_is_counted_until_it_is_gone() {
     };
     ask(&mut c, ALICE, symlink).unwrap();
     assert_eq!(files(&mut c, ALICE), 4);
-    // A second name is no second file.
+    // A second name is not a second file.
     let link = NodeRequest::Link {
         id: f,
         parent,
@@ -164,7 +164,7 @@ fn what_users_have_is_counted_until_it_is_gone() {
     give(&mut c, g, BOB).unwrap();
     give(&mut c, g, BOB).unwrap();
     assert_eq!((files(&mut c, ALICE), files(&mut c, BOB)), (3, 1));
-    // A removed file that is open counts until it is closed.
+    // An open-unlinked file counts until it is closed.
     remove(&mut c, BOB, "given", true);
     assert_eq!(files(&mut c, BOB), 1);
     ask(&mut c, BOB, NodeRequest::Reap { id: g }).unwrap();
@@ -214,7 +214,7 @@ fn nothing_can_be_made_or_given_beyond_the_hard_limit() {
         (found.over_soft, found.at_hard, found.counted),
         (1, 1, true)
     );
-    // What is there can be used, and makes room when it goes.
+    // Existing files can be used, and free space when they are removed.
     let open = NodeRequest::Open {
         id: of_bob,
         read: true,
@@ -224,7 +224,7 @@ fn nothing_can_be_made_or_given_beyond_the_hard_limit() {
     ask(&mut c, BOB, open).unwrap();
     remove(&mut c, ALICE, "a", false);
     make(&mut c, ALICE, "c").unwrap();
-    // Limits and numbers outlive the server.
+    // Limits and counts survive the server.
     drop(c);
     drop(server);
     let _server = start(&d, Options::default()).unwrap();
@@ -284,7 +284,7 @@ fn others_are_seen_and_limited_by_administrators_alone() {
     c.ok(mkdir("/mine"));
     c.ok(create("/mine/f"));
     let mine = users(&mut c, QuotaRequest::Own);
-    // The top directory is the deployment's owner's.
+    // The root directory belongs to the deployment's owner.
     assert_eq!((mine[0].uid, mine[0].files, mine.len()), (own, 3, 1));
     assert_eq!(users(&mut c, QuotaRequest::Of(own)), mine);
     c.ok(unlink("/mine/f"));
@@ -315,7 +315,7 @@ fn others_are_seen_and_limited_by_administrators_alone() {
     assert_eq!(admin.err(request), ErrorKind::InvalidArgument);
 }
 
-/// Changes the database of a server that does not run.
+/// Changes the database of a stopped server.
 fn change_store(d: &Deployment, change: impl FnOnce(&redb::WriteTransaction)) {
     let database = Database::open(d.meta.store.join("namespace.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -345,7 +345,7 @@ fn files_of_an_older_release_are_counted_beside_the_service() {
     });
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::admin(&d);
-    // While they are counted, names change.
+    // Names change while they are counted.
     for i in 0..100 {
         make(&mut c, ALICE, &format!("late-{i}")).unwrap();
         remove(&mut c, BOB, &format!("{}", 3 * i + 1), false);
@@ -373,7 +373,7 @@ fn wrong_numbers_are_found_and_repaired() {
     drop(server);
     change_store(&d, |transaction| {
         let mut users = transaction.open_table(USERS).unwrap();
-        // Nine files, no limits, never over a limit.
+        // Nine files, no limits, never above a limit.
         users.insert(ALICE, [9, 0, 0].as_slice()).unwrap();
     });
     let wrong = [WrongCount {

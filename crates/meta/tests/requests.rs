@@ -67,7 +67,7 @@ fn opening_gives_a_capability_that_data_servers_accept() {
     assert_eq!(c.err(sync), ErrorKind::NotFound);
 }
 
-/// Who owned a file may hold descriptors of it for ever. Root may, too, and harms nobody by that.
+/// A former owner of a file may hold descriptors of it for ever. Root may too, which does no harm.
 #[test]
 fn a_file_that_was_given_away_is_lent_to_nobody() {
     if !rustix::process::geteuid().is_root() {
@@ -105,13 +105,13 @@ fn a_file_that_was_given_away_is_lent_to_nobody() {
         c.ok(chown(uid));
         assert_eq!(renewed(&mut c), lend_to, "{uid}");
     }
-    // It is not forgotten.
+    // This survives a restart.
     server.stop();
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::new(&d);
     let (_, capability, _) = c.open(open("/f", true, false));
     assert_eq!(capability.lend_to, None);
-    // Nor is the user of nobody in particular anybody.
+    // The user for nobody has no rights.
     c.open(create("/g"));
     let MetaRequest::SetAttr {
         mode,
@@ -239,7 +239,7 @@ fn batches_run_in_order_and_past_errors() {
     assert_eq!(kinds, expected);
 }
 
-/// The connection ends, but not without a word; others go on.
+/// The connection ends with an error message; others continue.
 #[test]
 fn malformed_requests_are_told_off() {
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn malformed_requests_are_told_off() {
     other.ok(MetaRequest::Status);
 }
 
-/// The largest batch of the largest replies gets a reply that fits; what did not run says so.
+/// The largest batch of the largest replies gets a reply that fits; requests that were not carried out say so.
 #[test]
 fn replies_of_a_batch_fit_a_message() {
     let dir = tempfile::tempdir().unwrap();
@@ -287,7 +287,7 @@ fn replies_of_a_batch_fit_a_message() {
     assert_eq!(replies.len(), MAX_BATCH);
     let refused = |r: &MetaReply| matches!(r, MetaReply::Error(e) if e.kind == ErrorKind::TooLarge);
     assert!(replies[MAX_BATCH / 2..].iter().any(refused));
-    // Listing pages of its own accord gives all.
+    // The client's paging returns all.
     assert_eq!(c.list("/", u32::MAX).len(), MAX_BATCH / 2);
     assert_eq!(c.list("/", 100).len(), MAX_BATCH / 2);
 }
@@ -300,7 +300,7 @@ fn counters_are_shared_and_end_with_their_connection() {
     let token = 0x1234_5678_9abc_def0_1234_5678_9abc_def0;
     let mut owner = Client::new(&d);
     owner.ok(MetaRequest::CounterCreate { token, value: 100 });
-    // Concurrent adds give out disjoint ranges.
+    // Concurrent additions return disjoint ranges.
     let mut all: Vec<i64> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|_| {
@@ -323,7 +323,7 @@ fn counters_are_shared_and_end_with_their_connection() {
     assert_eq!(all, (0..400).map(|i| 100 + 7 * i).collect::<Vec<_>>());
     drop(owner);
     let mut c = Client::new(&d);
-    // The server notices the end of the connection in its own time.
+    // The server notices the end of the connection after a while.
     let mut gone = false;
     for _ in 0..500 {
         let reply = c.call(&MetaRequest::CounterGet { token }).unwrap();
@@ -415,7 +415,7 @@ fn limits_of_names_and_paths() {
     c.open(create(format!("/{name}")));
     assert_eq!(c.list("/", 10)[0].0, name);
     assert_eq!(c.err(create(format!("/{name}n"))), ErrorKind::NameTooLong);
-    // The deepest path there can be.
+    // The deepest possible path.
     let mut path = String::new();
     for _ in 0..15 {
         path = format!("{path}/{}", "d".repeat(255));
@@ -425,7 +425,7 @@ fn limits_of_names_and_paths() {
     assert_eq!(file.len(), 4096);
     c.open(create(&file));
     assert_eq!(c.err(create(format!("{file}f"))), ErrorKind::NameTooLong);
-    // Renaming can make it deeper than can be named; it is still listed whole.
+    // Renaming can make it deeper than any path; it is still listed completely.
     c.ok(mkdir("/deeper"));
     c.ok(rename(format!("/{}", "d".repeat(255)), "/deeper/d"));
     let reply = Client::admin(&d).ok(MetaRequest::ListFiles {

@@ -1,4 +1,4 @@
-//! The thread that makes changes durable, and forgets removed files that nobody comes back to.
+//! The committing thread, which also removes open-unlinked files after their grace period.
 use super::{REAPED, Shared, State};
 use crate::commit::Next;
 use crate::store::Store;
@@ -7,8 +7,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 impl State {
-    /// Forgets removed files whose holders have not come back, some of them. Their objects are for `penstock check`:
-    /// nobody is left to remove them. Returns how long it is until the next.
+    /// Removes some open-unlinked files whose holders have not reconnected. `penstock check` removes their objects,
+    /// because no client is left to do it. Returns the time until the next one is due.
     fn reap_left(&mut self, clock: u64) -> Option<Duration> {
         if self.closed.is_some() || self.group.refusal().is_some() {
             return None;
@@ -20,7 +20,7 @@ impl State {
             let gone = self.guarded(|state| {
                 state.space.reap(file)?;
                 let changes = state.space.names_mut().take_changes()?;
-                // Nobody waits for it.
+                // Nobody waits for this append.
                 state.journal.append(changes);
                 Ok(())
             });
@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-/// Time between attempts to open the database again, nanoseconds.
+/// Time between attempts to reopen the database, nanoseconds.
 const REOPEN_NS: u64 = 1_000_000_000;
 
 pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
@@ -114,8 +114,8 @@ pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
     shared.settled.notify_all();
 }
 
-/// After an error of its file the database only works again when it is opened anew. Holds the lock: nothing can be
-/// read meanwhile. False: it could not be opened.
+/// After an I/O error the database works again only once it is reopened. Holds the lock meanwhile, because nothing can
+/// be read. False: it could not be opened.
 fn reopen(state: &mut State, store: &mut Store) -> bool {
     state.space.names_mut().release();
     match store.reopen() {

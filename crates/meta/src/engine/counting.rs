@@ -1,4 +1,4 @@
-//! Counts the files of all users beside the service: once in a store that has no numbers, and for `penstock check`.
+//! Counts the files of all users in the background: once in a store without counts, and for `penstock check`.
 use super::{Engine, Shared, State, wall_clock_ns};
 use crate::error::Result;
 use crate::layers::milliseconds;
@@ -10,30 +10,30 @@ use std::time::{Duration, Instant};
 
 /// Files counted in one go, under the lock.
 const SLICE: usize = 256;
-/// Between two slices: the lock is for requests.
+/// Pause between two slices, which leaves the lock to requests.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long a request for a count works before it is answered.
 const WORK: Duration = Duration::from_secs(1);
-/// A count that nobody goes on with for so long is given up.
+/// A count that nobody continues for this long is abandoned.
 const LEFT: Duration = Duration::from_secs(30);
 
-/// A count under way, and when somebody last went on with it.
+/// A count in progress, and when it was last continued.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
     number: u64,
     touched: Instant,
 }
 
-/// How far a request for a count has come.
+/// The progress of a count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Of the count to go on with. `None`: another one has to end first.
+    /// The number to continue with. `None`: another count must end first.
     pub count: Option<u64>,
-    /// Some when it is through.
+    /// Set when it is complete.
     pub found: Option<Counted>,
 }
 
-/// Starts the thread that counts all files once, and ends when it is through.
+/// Starts the thread that counts all files once.
 pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle> {
     let body = {
         let shared = shared.clone();
@@ -53,7 +53,7 @@ fn count_once(shared: &Shared) {
     while state.closed.is_none() {
         let count = match number.take().or_else(|| state.begin_count()) {
             Some(count) => count,
-            // An administrator counts, which does as well.
+            // An administrator's count serves as well.
             None if !state.space.names().accounts().are_counted() => {
                 state = shared.wait_unlocked(state, WORK);
                 continue;
@@ -78,7 +78,7 @@ fn count_once(shared: &Shared) {
 }
 
 impl State {
-    /// `None`: another count is under way.
+    /// `None`: another count is in progress.
     fn begin_count(&mut self) -> Option<u64> {
         let left = |count: &Count| now().saturating_duration_since(count.touched) >= LEFT;
         if !self.count.as_ref().is_none_or(left) {
@@ -124,8 +124,7 @@ impl Shared {
 }
 
 impl Engine {
-    /// Goes on with count number `count`, or begins one, for a while. What it repairs is durable after a
-    /// [`Engine::sync`].
+    /// Continues count number `count` for a while, or begins one. Corrections are durable after an [`Engine::sync`].
     pub fn count_files(&self, count: Option<u64>, repair: bool) -> Result<Progress> {
         let shared = &*self.shared;
         let mut state = shared.open_state()?;

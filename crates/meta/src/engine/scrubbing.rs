@@ -1,4 +1,4 @@
-//! The thread that looks for damage in a large store.
+//! The thread that scrubs the names of a large store.
 use super::{Shared, State};
 use crate::error::Result;
 use crate::scrub::{PAUSE, Scrub};
@@ -7,7 +7,7 @@ use penstock_host::thread::{self, JoinHandle};
 use penstock_wire::message::ErrorKind;
 use std::sync::{Arc, PoisonError};
 
-/// Starts the thread, which ends when it is through.
+/// Starts the thread, which ends after one pass.
 pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle> {
     let body = {
         let shared = shared.clone();
@@ -45,7 +45,7 @@ fn scrub_loop(shared: &Shared) {
 }
 
 impl Shared {
-    /// After an error of the disk the database has to be opened again, which the committing thread does.
+    /// After a disk error the committing thread must reopen the database.
     pub(super) fn heed<T>(&self, state: &mut State, result: &Result<T>) {
         if matches!(result, Err(e) if e.kind == ErrorKind::Io) && !state.broken {
             state.broken = true;

@@ -1,4 +1,4 @@
-//! A connection's part in the list of programs ([`crate::registry`]).
+//! A connection's entry in the list of programs ([`crate::registry`]).
 use super::Session;
 use crate::access::Delegation;
 use crate::error::{Result, error};
@@ -18,7 +18,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// As the peer said when it connected. 0: of none.
+    /// The number that the peer gave when it connected; 0: none.
     pub fn of(peer: &Peer) -> Program {
         Program {
             number: peer.program,
@@ -30,7 +30,7 @@ impl Program {
 
 impl Session {
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Rows are added and removed as a whole.
+        // Rows are added and removed completely.
         let registry = self.shared.registry.lock();
         registry.unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// A data server tells what went through it.
+    /// A data server's report on its traffic.
     pub(super) fn reported(&mut self, report: Report) -> Result<MetaReply> {
         let Some(server) = self.caller.server else {
             return Err(error(
@@ -71,7 +71,7 @@ impl Session {
         Ok(MetaReply::Decision(decision))
     }
 
-    /// Whoever may act for all users sees the programs of all.
+    /// A caller who may act for all users sees all programs.
     pub(super) fn programs(&self) -> MetaReply {
         let all = matches!(self.caller.delegation, Delegation::Everybody);
         let of = (!all).then_some(self.subject);

@@ -1,4 +1,4 @@
-//! Answers to requests about limits on the files and bytes of users, and to data servers about both.
+//! Answers to requests about quotas on files and bytes, and to data servers' reports on both.
 use super::{Answer, Session};
 use crate::error::Result;
 use crate::layers::milliseconds;
@@ -18,12 +18,12 @@ pub(super) const MAX_REPLY: usize = USER * (MAX_USERS + 2);
 const _: () = assert!(MAX_WRONG_COUNTS < MAX_USERS);
 
 impl Session {
-    /// What a data server tells of users' bytes.
+    /// A data server's report on users' bytes.
     pub(super) fn usage(&mut self, report: &UsageReport) -> Result<MetaReply> {
         if self.caller.server != Some(ServerId(report.server)) {
             self.require_admin("tell of users' bytes")?;
         }
-        // Not behind commits: on the same connection clients' requests wait for owners and the time.
+        // Without waiting for commits: on the same connection clients' requests wait for owners and the time.
         self.shared.engine.change_in_memory(|space, now_ns| {
             let accounts = space.names_mut().accounts_mut();
             let leases = accounts.report(report, milliseconds(now_ns))?;
@@ -99,7 +99,7 @@ impl Session {
         })
     }
 
-    /// What holds after a change, once that is durable.
+    /// The limits in force after a change, once that is durable.
     fn changed(&self, user: Option<u32>) -> Result<Answer> {
         Ok(Answer {
             reply: self.users(user.as_slice())?,

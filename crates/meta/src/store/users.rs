@@ -1,4 +1,4 @@
-//! Users, their files and limits in the database.
+//! Accounts of users in the database: files and quotas.
 use crate::bytes::{ByteAccount, Bytes};
 use crate::error::{Result, damaged};
 use crate::quota::{Account, Accounts, Changed, Rules};
@@ -7,14 +7,14 @@ use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use std::collections::BTreeMap;
 
 const USERS: TableDefinition<u32, &[u8]> = TableDefinition::new("users");
-/// Limits on bytes.
+/// Quotas on bytes.
 const BYTES: TableDefinition<u32, &[u8]> = TableDefinition::new("bytes of users");
-/// Key in [`ABOUT`]: the rules for all users, and the commit that has written them. A release that does not count leaves
-/// those of an earlier commit.
+/// Key in [`ABOUT`]: the data about all users, and the commit that has written it. A release that does not count leaves
+/// that of an earlier commit.
 const RULES: &str = "rules";
 
 impl Snapshot {
-    /// Users and their files. The numbers are right only if this commit has written them.
+    /// The accounts of all users. The counts are exact only if this commit has written them.
     pub fn accounts(&self) -> Result<Accounts> {
         let mut users = BTreeMap::new();
         if let Some(stored) = there(self.transaction.open_table(USERS))? {
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 }
 
-/// Writes what has changed, for commit number `commits`.
+/// Writes the changes, for commit number `commits`.
 pub(super) fn write(
     transaction: &WriteTransaction,
     changed: &Changed,

@@ -77,7 +77,7 @@ impl Client {
         Client::connect(deployment, Role::Admin).unwrap()
     }
 
-    /// The reply, whatever it says; an error only when the connection fails.
+    /// The reply, successful or not; an error only if the connection fails.
     pub fn call(&mut self, request: &MetaRequest) -> penstock_wire::Result<MetaReply> {
         let envelope = Envelope {
             request: self.next,
