@@ -15,6 +15,7 @@ CLEAN = [
     "crates/device",
     "crates/faults",
     "crates/fuse",
+    "crates/host",
     "crates/layout",
     "crates/meta",
     "crates/pyapi",

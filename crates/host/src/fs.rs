@@ -1,7 +1,7 @@
-//! Files: the system's calls, of which a world sees those that change or sync something, or take time.
+//! Files: system calls, of which a world intercepts those that change or sync something, or take time.
 //!
-//! In a world files are real too (they are its page cache); it notes what is changed, and after a crash it puts back
-//! what was durable and some of the rest.
+//! In a world files are real too (they are its page cache). It records changes, and after a crash it restores the
+//! durable state and some of the rest.
 use crate::world::{Access, Pace, World, current};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -80,7 +80,7 @@ fn write_through(
 pub fn pwritev(file: BorrowedFd<'_>, bytes: &[IoSlice<'_>], at: u64) -> Result<usize, Errno> {
     match current() {
         None => rustix::io::pwritev(file, bytes, at),
-        // A call may always write less.
+        // A call may always write fewer bytes.
         Some(_) => match bytes.iter().find(|b| !b.is_empty()) {
             Some(first) => pwrite(file, first, at),
             None => Ok(0),
@@ -105,8 +105,8 @@ pub fn fdatasync(file: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// syncfs(2): all that was done on the file system of `directory` becomes durable. Fails for a write-back of any of its files
-/// that failed since `directory` was opened.
+/// syncfs(2): all changes to the file system of `directory` become durable. Reports any write-back of its files that
+/// failed since `directory` was opened.
 pub fn syncfs(directory: impl AsFd) -> Result<(), Errno> {
     match current() {
         None => rustix::fs::syncfs(directory),
@@ -114,19 +114,19 @@ pub fn syncfs(directory: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// sync_file_range(2): the disk begins to write what is dirty of `file`, which waits for nothing, promises nothing and
-/// hides no error from the sync to come. A world's disk waits for that sync.
+/// sync_file_range(2): starts write-back of `file`'s dirty pages. It does not wait or promise anything, and does not
+/// hide an error from the next sync. No effect in a world.
 pub fn start_writeback(file: impl AsFd) {
     if current().is_none() {
         let fd = file.as_fd().as_raw_fd();
-        // SAFETY: no memory is involved, and the descriptor is open as long as it is borrowed. What the call says is of no
-        // interest: nothing depends on it.
+        // SAFETY: no memory is involved, and the descriptor is open as long as it is borrowed. Its result is ignored:
+        // nothing depends on it.
         unsafe { libc::sync_file_range(fd, 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
     }
 }
 
-/// syncfs(2): all that is dirty on the file system of `file` is written, so that syncs of its files find little to do. What
-/// it says is of no interest: those syncs say it. A world's disk waits for them.
+/// syncfs(2): writes all dirty data of the file system of `file`, so that syncs of its files find little to do. Its
+/// result is ignored: those syncs report errors. No effect in a world.
 pub fn write_back_all(file: impl AsFd) {
     if current().is_none() {
         let _ = rustix::fs::syncfs(file);
@@ -144,7 +144,7 @@ pub fn ftruncate(file: impl AsFd, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// fallocate(2): reserves space, and makes the file longer if need be. A world's disk cannot.
+/// fallocate(2): reserves space, and extends the file if needed. Not supported by a world's disk.
 pub fn reserve(file: impl AsFd, at: u64, len: u64) -> Result<(), Errno> {
     match current() {
         None => rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), at, len),
@@ -326,15 +326,15 @@ pub fn remove_file(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-// ---- for a database that keeps locks of its own while it uses its file ----
+// ---- for a database that holds locks of its own while it uses its file ----
 
-/// A file whose use never hands over to another thread; [`settle`] makes up for the time.
+/// A file whose use never switches threads in a world; [`settle`] accounts for the time later.
 #[derive(Debug)]
 pub struct ExclusiveFile {
     file: File,
 }
 
-/// In a world, opens the file at `path` for a database; `None` on a machine, where it had better open it itself.
+/// In a world, opens the file at `path` for a database; `None` on a machine, where the database opens it itself.
 pub fn held(path: &Path) -> std::io::Result<Option<ExclusiveFile>> {
     if !crate::simulated() {
         return Ok(None);
@@ -344,7 +344,7 @@ pub fn held(path: &Path) -> std::io::Result<Option<ExclusiveFile>> {
 }
 
 impl ExclusiveFile {
-    /// In a world; on a machine the file comes back: the database had better use it itself.
+    /// In a world, wraps the file; on a machine returns it, and the database uses it itself.
     pub fn new(file: File) -> Result<ExclusiveFile, File> {
         if crate::simulated() {
             Ok(ExclusiveFile { file })
@@ -404,7 +404,7 @@ impl ExclusiveFile {
         Ok(())
     }
 
-    /// Cuts or extends it.
+    /// Truncates or extends it.
     pub fn set_len(&self, len: u64) -> std::io::Result<()> {
         let access = Access::SetLen {
             file: self.file.as_fd(),
@@ -420,7 +420,7 @@ impl ExclusiveFile {
     }
 }
 
-/// After a [`ExclusiveFile`] file was used and nothing else is held: takes the time that it took.
+/// After a [`ExclusiveFile`] file was used and no lock is held: waits for the time that the accesses took.
 pub fn settle() {
     if let Some(world) = current() {
         world.settle();

@@ -1,10 +1,9 @@
-//! What servers and clients take from the machine they run on: time, threads, locks, sockets, files, randomness.
+//! The machine as servers and clients use it: time, threads, locks, sockets, files, randomness.
 //!
-//! Problem: threads, clocks and disks behave differently at each run, so what breaks under faults breaks
-//! seldom and never twice. Idea: all of it is taken through here. On a machine these functions are the
-//! system's own behind one branch on a thread-local; inside a [`World`] (see `crates/faults`) the same
-//! calls pass through a simulated network, disk and clock, where one thread runs at a time, so that a
-//! seed decides everything that happens.
+//! Problem: threads, clocks and disks behave differently in each run, so failures under faults are rare and not
+//! reproducible. Idea: all of them are used through this crate. On a machine these functions are the system's own,
+//! behind one branch on a thread-local. Inside a [`World`] (see `crates/faults`) the same calls go through a simulated
+//! network, disk and clock. One thread runs at a time there, so that a seed determines everything.
 //!
 //! | module | on a machine | in a world |
 //! | --- | --- | --- |
@@ -15,8 +14,8 @@
 //!
 //! [`lock`] is the same in both.
 //!
-//! Descriptors and shared memory that same-host clients are lent stay outside: they are shortcuts, and a world
-//! has none.
+//! Descriptors and shared memory passed to clients on the same host are not covered: they are shortcuts, which a world
+//! does not have.
 
 pub mod fs;
 pub mod lock;
@@ -29,8 +28,8 @@ mod world;
 
 pub use world::{Access, Pace, World, enter, simulated};
 
-/// Names this boot of the machine's system; `None` where it does not say. After another boot nothing is left of what
-/// was in the page cache.
+/// Identifies this boot of the machine; `None` where it is unknown. After another boot nothing of the old page cache is
+/// left.
 pub fn boot() -> Option<u128> {
     if let Some(world) = world::current() {
         return Some(world.boot());

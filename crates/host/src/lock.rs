@@ -1,9 +1,9 @@
-//! The lock by which a server holds its directory for as long as it lives.
+//! The lock with which a server holds its directory for life.
 //!
-//! A file in the directory is locked (flock(2)) and holds the process's id, for whoever finds it taken. The kernel
-//! ends the lock with the process. It is also given up explicitly: a child that another thread is about to start
-//! has a copy of the descriptor until it executes its program, and would hold the lock until then.
-//! A process that is killed has its files for as long as it takes to end, so whoever finds the lock taken waits [`ENDING`].
+//! A file in the directory is locked (flock(2)) and contains the process's id, for error messages of others. The kernel
+//! releases the lock when the process ends. It is also released explicitly. A child that another thread is about to
+//! start has a copy of the descriptor until it executes its program. It would hold the lock until then. A killed
+//! process holds its files until it has ended, so a lock that is taken is waited for, at most [`ENDING`].
 use crate::thread::sleep;
 use crate::time::now;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -11,18 +11,18 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What a killed process takes at most to end.
+/// Longest time that a killed process takes to end.
 const ENDING: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(20);
 
-/// A directory held; dropping it lets go.
+/// A locked directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct DirectoryLock(OwnedFd);
 
-/// Why a directory is not held.
+/// Why a directory could not be locked.
 #[derive(Debug)]
 pub enum Refused {
-    /// Another has it: "process N", or "another process" when it has not said which yet.
+    /// Another process has it: "process N", or "another process" if its id is not in the file yet.
     Held(String),
     /// A call failed.
     Failed(Errno),
@@ -35,10 +35,10 @@ impl From<Errno> for Refused {
 }
 
 impl DirectoryLock {
-    /// Locks file `name` in `directory`, made if it is missing, and leaves this process's id in it.
+    /// Locks file `name` in `directory`, made if missing, and writes this process's id into it.
     ///
     /// # Errors
-    /// When another process or another part of this one has it, or a call fails.
+    /// If another process or another part of this one has it, or a call fails.
     pub fn take(directory: BorrowedFd<'_>, name: &str) -> Result<Self, Refused> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -79,7 +79,7 @@ impl AsFd for DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Closing it does the same where no child has a copy.
+        // Closing it does the same unless a child has a copy.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -103,7 +103,7 @@ mod tests {
         drop(first);
         drop(DirectoryLock::take(directory.as_fd(), "lock").unwrap());
         drop(copy);
-        // Whoever is about to end is waited for.
+        // A process that is about to end is waited for.
         let last = DirectoryLock::take(directory.as_fd(), "lock").unwrap();
         let ending = std::thread::spawn(move || {
             std::thread::sleep(STEP * 3);

@@ -1,13 +1,13 @@
-//! Stream sockets. On a machine the callers use the system's calls themselves; what is here is what a
-//! world has to see of it: waiting, listening, connecting.
+//! Stream sockets. On a machine callers use the system's calls themselves. This module has only what a world must
+//! intercept: waiting, listening, connecting.
 use crate::world::current;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Before a call that may block on `fd`. On a machine that call waits itself; in a world this waits until the
-/// call will not block, and ends with `AGAIN` as the call would when its time-out has passed.
+/// To be called before a call that may block on `fd`. On a machine it does nothing, because the call itself waits. In a
+/// world it waits until the call will not block; when the time-out passes it fails with `AGAIN`, as the call would.
 #[inline]
 pub fn ready(fd: BorrowedFd<'_>, wanted: PollFlags, limit: Option<Duration>) -> Result<(), Errno> {
     let Some(world) = current() else {
@@ -19,7 +19,7 @@ pub fn ready(fd: BorrowedFd<'_>, wanted: PollFlags, limit: Option<Duration>) -> 
     }
 }
 
-/// poll(2); no limit waits for ever.
+/// poll(2); without a limit it waits for ever.
 pub fn poll(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<usize, Errno> {
     match current() {
         None => {
@@ -30,16 +30,16 @@ pub fn poll(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<usize, Er
     }
 }
 
-/// Wakes whoever polls this eventfd.
+/// Wakes threads that poll this eventfd.
 pub fn signal(event: &OwnedFd) {
-    // Fails only when the counter is full, and then it is readable anyway.
+    // Fails only if the counter is full, and then it is readable anyway.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
     if let Some(world) = current() {
         world.signalled(event.as_fd());
     }
 }
 
-/// This end of a socket has been shut down: whoever polls it looks again. On a machine the system sees to that.
+/// This end of a socket has been shut down: threads that poll it must check again. On a machine the system does this.
 pub fn changed(socket: BorrowedFd<'_>) {
     if let Some(world) = current() {
         world.signalled(socket);

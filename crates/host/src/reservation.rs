@@ -1,36 +1,36 @@
-//! Space that is held aside before a file takes it.
+//! Space that is reserved before a file uses it.
 //!
-//! `fallocate` takes what it can before it finds the file system full, and a reservation over several servers takes
-//! what the first of them give. Nothing can be given back safely later: cutting or punching could hit bytes that
-//! others have written meanwhile. So a file without a name takes the space first. If that fails anywhere, dropping it
-//! frees everything, and the real file has not been touched.
+//! `fallocate` takes what it can before it finds the file system full. A reservation over several servers takes what
+//! the first of them give. Nothing can be released safely later: truncating or punching could destroy bytes that others
+//! have written meanwhile. So an unnamed file takes the space first. If that fails on any server, dropping it frees
+//! everything, and the real file is untouched.
 use crate::world::current;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Space in a file without a name, which dropping it frees.
+/// Space held by an unnamed file, which is freed on drop.
 #[derive(Debug)]
 pub struct Reservation {
     _file: OwnedFd,
 }
 
-/// Bytes that `file` still lacks to have blocks for its first `len` bytes. Blocks behind `len` count as if they were
-/// before it, so that the answer is never too much.
+/// Bytes that `file` lacks to have blocks for its first `len` bytes. Blocks behind `len` count as if they were before
+/// it, so that the answer is never too large.
 fn missing(file: BorrowedFd<'_>, len: u64) -> Result<u64, Errno> {
     let has = u64::try_from(rustix::fs::fstat(file)?.st_blocks).unwrap_or(0);
     Ok(len.saturating_sub(has.saturating_mul(512)))
 }
 
-/// Holds what `file` lacks for its first `len` bytes, on the file system of `directory`, which is that of `file`. `None`
-/// where nothing is missing or the file system has no files without names, or cannot reserve.
+/// Reserves what `file` lacks for its first `len` bytes, on the file system of `directory`, which must be that of
+/// `file`. `None` if nothing is missing, or the file system has no unnamed files or cannot reserve.
 pub fn hold(
     directory: impl AsFd,
     file: BorrowedFd<'_>,
     len: u64,
 ) -> Result<Option<Reservation>, Errno> {
     let missing = missing(file, len)?;
-    // As with fallocate itself, a world's disk cannot.
+    // Like fallocate itself, not supported by a world's disk.
     if missing == 0 || current().is_some() {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! Mutex, condition variable and shared lock: std's, and in a world a wait for them hands over to another thread. So does one
-//! for a word in memory that processes share: futex(2).
+//! Mutex, condition variable and read-write lock: std's; in a world a wait switches to another thread. The same for a
+//! word in memory shared by processes: futex(2).
 use crate::world::current;
 use rustix::io::Errno;
 use rustix::thread::futex;
@@ -18,7 +18,7 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     inner: Option<std::sync::MutexGuard<'a, T>>,
 }
 
@@ -126,7 +126,7 @@ impl Condvar {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Lets go of the mutex, waits to be notified, takes it again.
+    /// Releases the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.mutex;
         if let Some(world) = current() {
@@ -140,7 +140,7 @@ impl Condvar {
         }
     }
 
-    /// The same for `limit` at most; also tells whether the limit passed.
+    /// The same for at most `limit`; also returns whether the limit passed.
     pub fn wait_timeout<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -174,7 +174,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes one who waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         match current() {
             None => self.inner.notify_one(),
@@ -182,7 +182,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         match current() {
             None => self.inner.notify_all(),
@@ -191,17 +191,17 @@ impl Condvar {
     }
 }
 
-/// Like [`std::sync::RwLock`], of no value. A panic of its holder is nothing to those after.
+/// Like [`std::sync::RwLock`], without a value. A panic of its holder has no effect on others.
 #[derive(Debug, Default)]
 pub struct RwLock {
     inner: std::sync::RwLock<()>,
 }
 
-/// A shared or an exclusive hold of a [`RwLock`], until it is dropped.
+/// A shared or exclusive lock of a [`RwLock`], released on drop.
 #[derive(Debug)]
 pub struct RwLockGuard<'a> {
     lock: &'a RwLock,
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     inner: Option<Hold<'a>>,
 }
 
@@ -224,7 +224,7 @@ impl RwLock {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Locks it together with others who share it; waits while somebody has it alone.
+    /// Locks it shared; waits while a thread holds it exclusively.
     #[inline]
     pub fn read(&self) -> RwLockGuard<'_> {
         let wait = || self.inner.read().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +232,7 @@ impl RwLock {
         self.guard(Hold::Shared(hold))
     }
 
-    /// Locks it alone; waits while anybody has it.
+    /// Locks it exclusively; waits while any thread holds it.
     #[inline]
     pub fn write(&self) -> RwLockGuard<'_> {
         let wait = || self.inner.write().unwrap_or_else(PoisonError::into_inner);
@@ -274,8 +274,8 @@ impl Drop for RwLockGuard<'_> {
     }
 }
 
-/// Sleeps while a word in shared memory is `value`, for `limit` at most, or now and then for nothing; false: the limit passed.
-/// `place` names the word in a world, whose processes see it at different addresses: the same for all of them, no
+/// Sleeps while a word in shared memory is `value`, for at most `limit`; may wake spuriously. False: the limit passed.
+/// `place` names the word in a world, whose processes map it at different addresses: equal for all of them, and no
 /// address of anything else.
 pub fn wait_while(word: &AtomicU32, value: u32, place: usize, limit: Duration) -> bool {
     let Some(world) = current() else {
@@ -286,11 +286,11 @@ pub fn wait_while(word: &AtomicU32, value: u32, place: usize, limit: Duration) -
     word.load(Ordering::Acquire) != value || world.wait(place, Some(limit))
 }
 
-/// Wakes all who sleep on a word: see [`wait_while`].
+/// Wakes all threads that sleep on a word: see [`wait_while`].
 pub fn wake_all(word: &AtomicU32, place: usize) {
     match current() {
         None => {
-            // Nobody to wake is no error.
+            // It is no error if no thread sleeps.
             let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
         }
         Some(world) => world.wake(place, true),

@@ -1,8 +1,8 @@
-//! Threads: std's, as far as servers and clients use them.
+//! Threads: the part of std's interface that servers and clients use.
 use crate::world::{World, current as world};
 use std::time::Duration;
 
-/// A thread that was started.
+/// A started thread.
 pub struct JoinHandle(Started);
 
 enum Started {
@@ -21,7 +21,7 @@ impl std::fmt::Debug for JoinHandle {
 pub struct Panicked;
 
 impl JoinHandle {
-    /// Its thread.
+    /// The handle for waking it.
     pub fn thread(&self) -> Thread {
         Thread(match &self.0 {
             Started::System(thread) => Running::System(thread.thread().clone()),
@@ -38,7 +38,7 @@ impl JoinHandle {
     }
 }
 
-/// Starts a thread. `stack`: bytes, if not the system's default.
+/// Starts a thread. `stack`: size in bytes, if not the system's default.
 pub fn spawn(
     name: &str,
     stack: Option<usize>,
@@ -57,7 +57,7 @@ pub fn spawn(
         .map(|thread| JoinHandle(Started::System(thread)))
 }
 
-/// Somebody to wake.
+/// A handle to wake a thread.
 #[derive(Clone)]
 pub struct Thread(Running);
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// Ends the thread's present or next [`park_timeout`].
+    /// Ends the thread's current or next [`park_timeout`].
     pub fn unpark(&self) {
         match &self.0 {
             Running::System(thread) => thread.unpark(),
@@ -91,7 +91,7 @@ pub fn current() -> Thread {
     })
 }
 
-/// Sleeps until unparked, or for `limit`, or now and then for nothing.
+/// Sleeps until unparked, at most `limit`; may wake spuriously.
 pub fn park_timeout(limit: Duration) {
     match world() {
         None => std::thread::park_timeout(limit),

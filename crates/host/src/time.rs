@@ -26,8 +26,8 @@ pub fn since_epoch() -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Time since the machine's system was started, also while it was suspended; nobody sets this clock. Goes on over processes:
-/// see [`crate::boot`].
+/// Time since the machine's boot, including suspension; this clock is never set. It is the same for all processes of a
+/// boot: see [`crate::boot`].
 pub fn since_boot() -> Duration {
     match current() {
         None => {

@@ -1,4 +1,4 @@
-//! The place where threads run instead of the machine.
+//! The interface of a simulated machine on which threads run instead of the real one.
 use rustix::event::PollFd;
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -7,61 +7,61 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Simulated machines, as narrow as servers and clients need them.
+/// Simulated machines, with as few operations as servers and clients need.
 ///
-/// Of all threads in a world one runs at a time. It hands over to another only in the calls named *waits*
-/// here; those that merely wake others never wait.
+/// One thread of a world runs at a time. It switches to another only in the calls described as *waits* here; calls that
+/// only wake others never wait.
 pub trait World: Sync {
     /// Virtual time.
     fn now(&self) -> Instant;
     /// Virtual time of day.
     fn wall_clock(&self) -> SystemTime;
-    /// Virtual time since a moment before the machine's power came on.
+    /// Virtual time since a moment before the machine was switched on.
     fn since_boot(&self) -> Duration;
-    /// Names the time since the machine's power came on.
+    /// Identifies the boot of the machine.
     fn boot(&self) -> u128;
     /// Bytes from the world's generator.
     fn random(&self, into: &mut [u8]);
 
-    /// A new thread of the caller's process; its number.
+    /// Starts a thread of the caller's process; returns its number.
     fn spawn(&'static self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<u64>;
     /// Waits for the end of a thread; false if it panicked.
     fn join(&self, thread: u64) -> bool;
     /// The calling thread's number.
     fn current(&self) -> u64;
-    /// Waits until unparked, for `limit` at most.
+    /// Waits until unparked, for at most `limit`.
     fn park(&self, limit: Duration);
-    /// Wakes a parked thread, or spares it the next park.
+    /// Wakes a parked thread, or makes its next park return at once.
     fn unpark(&self, thread: u64);
     /// Waits for this long.
     fn sleep(&self, time: Duration);
-    /// Waits until [`World::wake`] names the same place, for `limit` at most; false: the limit passed.
+    /// Waits until [`World::wake`] is called for the same place, for at most `limit`; false: the limit passed.
     fn wait(&self, place: usize, limit: Option<Duration>) -> bool;
-    /// Wakes one or all who wait at a place.
+    /// Wakes one or all threads that wait at a place.
     fn wake(&self, place: usize, all: bool);
     /// Waits if the world wants another thread to run now.
     fn pass(&self);
 
-    /// Listens; the descriptor is readable when somebody wants to connect.
+    /// Listens; the descriptor is readable when a connection is waiting.
     fn listen(&self, address: &str) -> std::io::Result<OwnedFd>;
     /// The next connection and its peer's name, or `WouldBlock`.
     fn accept(&self, listener: BorrowedFd<'_>) -> std::io::Result<(OwnedFd, String)>;
-    /// Waits for a connection to `address`.
+    /// Connects to `address`; waits for the result.
     fn connect(&self, address: &str, within: Duration) -> std::io::Result<OwnedFd>;
     /// Waits like poll(2).
     fn poll(&self, fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<usize, Errno>;
-    /// A descriptor has become readable otherwise than by what the world delivers.
+    /// A descriptor has become readable, other than by data from the world.
     fn signalled(&self, fd: BorrowedFd<'_>);
 
-    /// Somebody is about to use a disk: may wait, refuse, or allow a write of fewer bytes than wanted.
+    /// A disk access is about to begin: may wait, refuse, or allow a write of fewer bytes than requested.
     fn disk(&self, access: &Access<'_>, pace: Pace) -> Result<usize, Errno>;
-    /// It has been done.
+    /// The access is complete.
     fn disk_done(&self, access: &Access<'_>, pace: Pace);
-    /// Waits for as long as the accesses with [`Pace::Later`] took since the last settlement.
+    /// Waits for the time of accesses with [`Pace::Later`] since the last call.
     fn settle(&self);
 }
 
-/// One use of a disk. Names are relative to the directory.
+/// A disk access. Names are relative to the directory.
 #[derive(Debug, Clone, Copy)]
 pub enum Access<'a> {
     /// Bytes are read.
@@ -80,7 +80,7 @@ pub enum Access<'a> {
         /// Which.
         bytes: &'a [u8],
     },
-    /// A file is cut or extended.
+    /// A file is truncated or extended.
     SetLen {
         /// The file.
         file: BorrowedFd<'a>,
@@ -103,25 +103,25 @@ pub enum Access<'a> {
         /// Permissions and the bits above them.
         mode: Mode,
     },
-    /// What was done to a file, or to the entries of a directory, becomes durable.
+    /// Changes to a file, or to the entries of a directory, become durable.
     Sync {
         /// File or directory.
         file: BorrowedFd<'a>,
     },
-    /// A descriptor of a file or directory that is there is wanted.
+    /// A descriptor of an existing file or directory is requested.
     Open,
-    /// Everything that was done on the disk becomes durable.
+    /// All changes to the disk become durable.
     SyncAll,
     /// A file or directory gets its first name.
     Make {
-        /// Above it.
+        /// Its directory.
         directory: &'a Path,
         /// Its name.
         name: &'a Path,
     },
     /// A file gets another name.
     Rename {
-        /// Above both.
+        /// The directory of both names.
         directory: &'a Path,
         /// The name it had.
         from: &'a Path,
@@ -130,7 +130,7 @@ pub enum Access<'a> {
     },
     /// A file loses its name.
     Remove {
-        /// Above it.
+        /// Its directory.
         directory: &'a Path,
         /// Its name.
         name: &'a Path,
@@ -142,7 +142,7 @@ pub enum Access<'a> {
 pub enum Pace {
     /// It takes its time at once.
     Now,
-    /// Its thread holds locks that the world does not know: its time is made up for by [`World::settle`].
+    /// Its thread holds locks unknown to the world: [`World::settle`] accounts for its time.
     Later,
 }
 
@@ -150,7 +150,7 @@ thread_local! {
     static WORLD: Cell<Option<&'static dyn World>> = const { Cell::new(None) };
 }
 
-/// The calling thread belongs to `world` from now on.
+/// Assigns the calling thread to `world`.
 pub fn enter(world: &'static dyn World) {
     WORLD.set(Some(world));
 }
