@@ -1,8 +1,8 @@
 //! [`Comm`] over the functions of the shim.
 //!
-//! The library's messages have any length, MPI wants to know lengths first. Most are short (agreements, offsets): so
-//! a broadcast and a gather send frames of fixed size that hold the length and the first bytes, and only longer
-//! messages need a second call. A message to one rank begins with its length.
+//! The library's messages have any length, but MPI needs to know lengths first. Most are short (agreements, offsets).
+//! So a broadcast and a gather send frames of fixed size with the length and the first bytes. Only longer messages need
+//! a second call. A message to one rank begins with its length.
 use penstock_mpiio::{Comm, Error, ErrorClass, MAX_TOLD, Result, check_peer};
 use std::ffi::{c_int, c_void};
 
@@ -29,13 +29,13 @@ pub struct RawComm {
     release: extern "C" fn(*mut c_void),
 }
 
-/// `PST_MAX_TOLD`: the longest message of `tell` and `hear`.
+/// `PST_MAX_TOLD`: the longest message from rank to rank, and its length field.
 const MAX_MESSAGE: usize = LENGTH + MAX_TOLD;
 const _: () = assert!(MAX_MESSAGE == 4104);
-/// `PST_SILENT`: the other rank took or sent nothing for minutes.
+/// `PST_SILENT`: the other rank neither took nor sent a message for minutes.
 const SILENT: c_int = 2;
 
-/// Bytes of a frame, and of them the length field.
+/// Bytes of a frame, and of its length field.
 const FRAME: usize = 64;
 const LENGTH: usize = 8;
 
@@ -47,8 +47,8 @@ pub(crate) struct MpiComm {
     size: usize,
 }
 
-// SAFETY: `this` is the shim's own object; its functions may be called from any thread, one at a time, which is what
-// `Comm` promises, and MPI runs with MPI_THREAD_MULTIPLE wherever another thread than the program's calls.
+// SAFETY: `this` is the shim's own object. Its functions may be called from any thread, one at a time, which is what
+// `Comm` promises. MPI runs with MPI_THREAD_MULTIPLE wherever another thread than the program's calls.
 unsafe impl Send for MpiComm {}
 // SAFETY: as above.
 unsafe impl Sync for MpiComm {}
@@ -84,7 +84,7 @@ fn length_in(frame: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Room for a message of a peer; an error instead of an abort when there is none.
+/// A buffer for a peer's message; an error instead of an abort if there is no memory.
 fn room(length: u64) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     usize::try_from(length)
@@ -224,7 +224,7 @@ impl Comm for MpiComm {
         if self.size == 1 {
             return Ok(send);
         }
-        // What a rank sends itself stays where it is.
+        // A rank's message to itself is not sent.
         let own = std::mem::take(&mut send[self.rank]);
         let lengths: Vec<u64> = send.iter().map(|m| m.len() as u64).collect();
         let mut incoming = vec![0u64; self.size];
@@ -235,8 +235,8 @@ impl Comm for MpiComm {
             incoming.as_mut_ptr(),
         );
         check("MPI_Alltoall", code)?;
-        // A rank without memory must not leave the others waiting for it to receive: allocation failure here is an
-        // abort, as for any other buffer of the process.
+        // A rank without memory must not leave the others waiting for it. An allocation failure here is an abort, as
+        // for any other buffer of the process.
         let mut receive: Vec<Vec<u8>> = incoming
             .iter()
             .map(|&n| Vec::with_capacity(n as usize))
@@ -388,7 +388,7 @@ mod tests {
         }
         0
     }
-    /// A rank that neither takes nor sends messages.
+    /// The result for a rank that neither takes nor sends messages.
     const SULLEN: c_int = 2;
     extern "C" fn tell(this: *mut c_void, peer: c_int, message: *const u8, length: u64) -> c_int {
         if peer == SULLEN {
@@ -443,7 +443,7 @@ mod tests {
     /// Lengths around the size of a frame.
     const LENGTHS: [usize; 7] = [0, 1, 55, 56, 57, 64, 5000];
 
-    /// Those of messages to one rank; the threads below send the length with them.
+    /// Lengths of messages to one rank; the threads below send the length too.
     const SHORT: [usize; 7] = [0, 1, 55, 56, 57, 64, MAX_TOLD - LENGTH];
 
     fn message(from: usize, to: usize, length: usize) -> Vec<u8> {
@@ -482,7 +482,7 @@ mod tests {
         ranks(3, |comm| {
             let me = comm.rank();
             for peer in (0..2).filter(|peer| *peer != me && me < 2) {
-                // All tell first.
+                // All ranks send first.
                 for length in SHORT {
                     comm.tell(peer, &message(me, peer, length)).unwrap();
                 }

@@ -1,19 +1,19 @@
-//! Error classes as numbers, and the messages behind `MPI_Error_string`.
+//! Error classes as numbers, and the messages for `MPI_Error_string`.
 use penstock_mpiio::{Error, ErrorClass, Result};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// One more than the highest class of MPI 5.0.
+/// One more than the highest error class of MPI 5.0.
 const CLASSES: usize = 64;
-/// Longer messages are cut.
+/// Longer messages are truncated.
 const MAX_MESSAGE: usize = 4096;
 
-/// The last message of each class. One per process: an error of a nonblocking access arises on another thread than
-/// the one that asks for its text.
+/// The last message of each class. One table per process, because an error of a nonblocking access occurs on another
+/// thread than the one that asks for its text.
 static MESSAGES: Mutex<[Option<String>; CLASSES]> = Mutex::new([const { None }; CLASSES]);
 
-/// What can be wrong with a buffer, count or datatype.
+/// Error classes of an invalid buffer, count or datatype.
 const CLASSES_OF_ARGUMENTS: [ErrorClass; 8] = [
     ErrorClass::Buffer,
     ErrorClass::Count,
@@ -57,7 +57,7 @@ pub(crate) fn number(class: ErrorClass) -> c_int {
     }
 }
 
-/// The error that the shim described under this class.
+/// The error whose message the shim has set for this class.
 pub(crate) fn described(class: c_int) -> Error {
     let known = CLASSES_OF_ARGUMENTS.iter().find(|c| number(**c) == class);
     let messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,14 +80,14 @@ fn keep(class: c_int, message: &str) {
     }
 }
 
-/// Keeps the error's message; gives its number.
+/// Stores the error's message; returns its class number.
 pub(crate) fn report(error: &Error) -> c_int {
     let class = number(error.class);
     keep(class, &error.message);
     class
 }
 
-/// Runs the inside of a C function: 0, or the number of its error, with panics as internal errors.
+/// Runs the body of a C function: returns 0, or the number of its error; panics become internal errors.
 pub(crate) fn call(inside: impl FnOnce() -> Result<()>) -> c_int {
     match catch_unwind(AssertUnwindSafe(inside)) {
         Ok(Ok(())) => 0,
@@ -120,7 +120,7 @@ pub(crate) unsafe fn text(text: *const c_char) -> String {
         .into_owned()
 }
 
-/// Copies as much of `message` as fits with its terminator; the length copied.
+/// Copies as much of `message` as fits with its terminator; returns the length copied.
 ///
 /// # Safety
 /// `out` has room for `capacity` bytes.

@@ -80,8 +80,8 @@ fn whence_of(whence: c_int) -> Result<Whence> {
     }
 }
 
-/// The bytes in memory of an access, and their datatype. Arguments that can't be used become a type that is refused:
-/// the call is made all the same, so that a collective fails on every rank and no rank waits.
+/// The memory of an access, and its datatype. Invalid arguments become a type that is refused. The call is made
+/// nevertheless, so that a collective call fails on every rank and no rank waits.
 fn memory_of<'a>(access: &Access, datatype: &'a Datatype) -> (Pattern, Cow<'a, Datatype>) {
     let refuse = |why| {
         (
@@ -177,7 +177,7 @@ calls! {
     pst_file_seek(file, offset: i64, whence: c_int) => file.seek(offset, whence_of(whence)?);
 }
 
-/// Writes the value of a call to where C wants it.
+/// Stores the result of a call for C.
 ///
 /// # Safety
 /// `out` is valid for writing.
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn pst_file_set_info(file: *const File, info: *const Pairs
     call(|| unsafe { (*file).set_info(&info_of(info)) })
 }
 
-/// `pst_file_seek_shared`. Collective: an unknown origin fails on every rank, by a position that is invalid.
+/// `pst_file_seek_shared`. Collective: an unknown origin becomes an invalid position, so that it fails on every rank.
 ///
 /// # Safety
 /// As `penstock.h` says.
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn pst_file_access(
 /// `pst_done`.
 type RawDone = extern "C" fn(*mut c_void, c_int, u64);
 
-/// The shim's completion function with what it is about.
+/// The shim's completion function with its argument.
 struct Completion {
     done: RawDone,
     context: *mut c_void,
@@ -354,8 +354,8 @@ impl Completion {
 }
 
 impl Drop for Completion {
-    /// A panic of the thread that should have completed it must not leave the program waiting. (Dropped without a
-    /// panic, the access has not started and `pst_file_start` says so.)
+    /// If the thread that should complete it panics, the program must not wait for ever. (If it is dropped without a
+    /// panic, the access has not started, and `pst_file_start` reports that.)
     fn drop(&mut self) {
         if !self.called && std::thread::panicking() {
             let message = "a defect of Penstock's MPI-IO library ended a nonblocking access; see standard error";

@@ -3,7 +3,7 @@ use crate::error::text;
 use penstock_mpiio::Info;
 use std::ffi::{CString, c_char, c_int};
 
-/// More keys in one object are ignored.
+/// Further keys of one object are ignored.
 const MAX_KEYS: usize = 4096;
 
 /// `pst_info`: pairs as C reads them.

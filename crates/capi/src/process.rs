@@ -1,10 +1,10 @@
-//! What concerns the whole process.
+//! Functions that concern the whole process.
 use crate::error::{call, text};
 use std::ffi::{c_char, c_int};
 use std::io::Write;
 use std::sync::Once;
 
-/// Warnings go to standard error; `PENSTOCK_LOG` (error, warn, info, debug, trace, off) says how many.
+/// Warnings go to standard error; `PENSTOCK_LOG` (error, warn, info, debug, trace, off) sets the level.
 pub(crate) fn start_log() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {

@@ -1,7 +1,7 @@
 //! Datatypes as the shim builds them, constructor by constructor.
 //!
-//! A [`Type`] is what a file access needs of a datatype: its bytes as loops, in memory and in an external32 file, and
-//! its basic elements. The two loops are one and the same unless an element has another width in external32.
+//! A [`Type`] is what a file access needs of a datatype. It has its bytes as loops, in memory and in an external32
+//! file, and its basic elements. The two loops are the same unless an element has another width in external32.
 use crate::error::call;
 use penstock_datatype::{Distribution, Elem, ElemKind, Loop, Order, Signature};
 use penstock_mpiio::{Datatype, Error, ErrorClass, Result};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// `pst_type`, behind counted pointers.
 pub struct Type {
     pub(crate) datatype: Datatype,
-    /// The external32 loop is another one.
+    /// Whether the external32 loop differs.
     differs: bool,
 }
 
@@ -33,7 +33,7 @@ impl Type {
         }
     }
 
-    /// Builds the loop of a type from those of its children, once or twice.
+    /// Builds the loop of a type from those of its children; twice if they differ.
     fn from(
         children: &[&Type],
         signature: Signature,
@@ -49,7 +49,7 @@ impl Type {
         Ok(Type::new(build(&memory)?, external32, signature))
     }
 
-    /// `times` instances' elements.
+    /// The elements of `times` instances.
     fn repeated(&self, times: u64) -> Result<Signature> {
         Ok(Signature::repeat(times, &self.datatype.signature)?)
     }
@@ -83,7 +83,7 @@ fn product(a: u64, b: u64) -> Result<u64> {
         .ok_or_else(|| bad("a datatype of more than 2^64 elements"))
 }
 
-/// Runs a constructor and hands its result to C.
+/// Runs a constructor and stores its result for C.
 ///
 /// # Safety
 /// `out` is valid for writing a pointer.
@@ -98,7 +98,7 @@ unsafe fn make(out: *mut *const Type, build: impl FnOnce() -> Result<Type>) -> c
     })
 }
 
-/// An array of C's, perhaps empty.
+/// An array from C, which may be empty.
 ///
 /// # Safety
 /// `count` elements are at `first` while the result lives.
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn pst_type_element(
         if size == 0 {
             return Ok(Type::new(Loop::bytes(0), None, Signature::bytes(0)?));
         }
-        // What external32 does not know stays as it is.
+        // An element unknown to external32 is not converted.
         let elem = match Elem::new(kind, memory, file) {
             Ok(elem) if numbers == 2 => elem.complex(),
             Ok(elem) if numbers == 1 => elem,
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn pst_type_darray(
             .iter()
             .zip(arguments)
             .map(|(&kind, &argument)| {
-                // A negative argument is the default one.
+                // A negative argument means the default.
                 let argument = u64::try_from(argument).ok();
                 match kind {
                     17 => Distribution::Block(argument),
@@ -383,7 +383,7 @@ pub unsafe extern "C" fn pst_type_darray(
             let order = order_of(order);
             Loop::darray(ranks, rank, sizes, &distributions, processes, order, c)
         };
-        // How many elements this rank has, the loop knows best.
+        // The loop knows the number of this rank's elements.
         let one = child.datatype.layout.size();
         let elements = match one {
             0 => 0,
