@@ -24,7 +24,7 @@ use crate::updown::{DownArgs, UpArgs};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// A parallel I/O stack: MPI programs read and write files that are striped over servers, without being changed.
+/// A parallel I/O stack: unmodified MPI programs read and write files that are striped over servers.
 #[derive(Debug, Parser)]
 #[command(
     name = "penstock",
@@ -63,20 +63,20 @@ pub enum Command {
     Ls(LsArgs),
     Stat(StatArgs),
     Cp(CpArgs),
-    /// Bring a job's input in, whole and verified, before it runs.
+    /// Copy a job's input into Penstock, verified, before the job runs.
     ///
-    /// Exit code 0 means that every file is in Penstock, synced, and equal to its source by checksum. Files that are
-    /// there with the same bytes are left alone, others replaced; so the same command goes on after an interruption.
+    /// Exit code 0 means that every file is in Penstock, synced, and equal to its source by checksum. Existing files
+    /// with the same bytes are left alone, others replaced. So the same command continues after an interruption.
     #[command(after_help = "\
 Examples:
   penstock stage-in --from /home/me/case7 --to penstock:/in mesh.h5 forcing/
   penstock stage-in --from /archive --to penstock:/in --list inputs.txt && srun ./app
   find . -name '*.nc' -print0 | penstock stage-in --to penstock:/in --list - -0")]
     StageIn(StageArgs),
-    /// Bring a job's output out, whole and verified, after it ran.
+    /// Copy a job's output out of Penstock, verified, after the job ran.
     ///
-    /// Exit code 0 means that every file is outside, synced, and equal to its source by checksum. Files that are there
-    /// with the same bytes are left alone, others replaced; so the same command goes on after an interruption.
+    /// Exit code 0 means that every file is outside, synced, and equal to its source by checksum. Existing files with
+    /// the same bytes are left alone, others replaced. So the same command continues after an interruption.
     #[command(after_help = "\
 Examples:
   penstock stage-out --from penstock:/out --to /home/me/case7/out .

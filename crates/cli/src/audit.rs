@@ -24,14 +24,15 @@ const REASON: usize = 72;
 /// Show what servers refused, and what administrators did.
 ///
 /// Each server writes its records to log/audit-NAME.jsonl of the deployment's directory on its host, at most 5 files of
-/// 8 MiB. This command merges those of this host by time. The deployment's owner and root can read them. Records that are alike
-/// are one with a count: the first four of a minute, by the same peer and of the same event, stand for themselves.
+/// 8 MiB. This command merges those of this host by time. The deployment's owner and root can read them. The first four
+/// records of a minute, by the same peer and of the same event, are written one by one; later ones become one record
+/// with a count.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Events that are refused:
   key         wrong key                           credential  none, bad, or ended (TCP)
   deployment  another deployment is meant         handshake   failed otherwise
-  protocol    connection ended for what it sent   limit       a limit was reached
+  protocol    connection broke the protocol       limit       a limit was reached
   permission  owner, mode bits, rights            capability  forged, another user's, or ended
   descriptor  not the owner of the file
 Acts of administrators, done, or refused to others:
@@ -39,7 +40,7 @@ Acts of administrators, done, or refused to others:
   remove      object removed (check --repair)     accept      taken as it is (check --accept-lost)
   verify      store examined (check)              store       accepted as new, or adopted
   issue       credential made                     start, stop of a server
-dropped: so many records were lost here, since they came faster than the disk took them.
+dropped: so many records were lost here, since they came faster than they could be written.
 
 Examples:
   penstock audit -d /data/fs                      the last 200 records
@@ -58,7 +59,7 @@ pub struct AuditArgs {
     /// Records of the last 90m, 24h, 7d only.
     #[arg(long, value_name = "TIME")]
     pub since: Option<Life>,
-    /// So many records at most, the newest [default: 200; with --json all].
+    /// The newest N records at most [default: 200; with --json all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub last: Option<u32>,
     /// For programs: a record a line, as the servers wrote it.

@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 
 /// Compare names with objects: find what a crash left behind, and what is missing.
 ///
-/// Exit code 0: nothing found, or all of it mended. 1: something is wrong.
+/// Exit code 0: nothing found, or all of it repaired. 1: something is wrong.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Free the space of objects whose file is gone, and correct wrong numbers of users' files and bytes.
     #[arg(long)]
     pub repair: bool,
-    /// Free objects that the metadata store never knew, too. If it is an older copy or a new one, they may be all
-    /// that is left of their files.
+    /// Free objects that the metadata store never knew, too. If that store is an older copy or a new one, these objects
+    /// may be all that is left of their files.
     #[arg(long)]
     pub free_unknown: bool,
-    /// Free objects without a file also where they are more than 16, and more than one in a hundred objects. So many tell of
-    /// lost names rather than of a crash: make sure that the metadata are the newest.
+    /// Free objects without a file even if they are more than 16, and more than one in a hundred objects. So many point
+    /// to lost names rather than to a crash: first make sure that the metadata are the newest.
     #[arg(long)]
     pub free_many: bool,
-    /// Take damaged objects as they are, so that their files can be used again: those that were cut short, whose record
-    /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
+    /// Accept damaged objects as they are, so that their files can be used again. Such objects were cut short, have an
+    /// unreadable record, or could not be synced. Missing bytes are lost for good: first copy what can be read.
     #[arg(long)]
     pub accept_damaged: bool,
-    /// Take this file as it is; may be repeated. What a data server has lost reads as zeros, or as it was in the older copy that
-    /// `--new-store` took for new. Checks nothing else.
+    /// Accept this file as it is; may be repeated. Bytes that a data server has lost read as zeros, or as in the older
+    /// copy that `--new-store` accepted as new. Checks nothing else.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "free_many", "accept_damaged", "json"])]
     pub accept_lost: Vec<String>,
     /// For programs.

@@ -15,19 +15,19 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Make the file with which a user is known to the servers over TCP, or show what one says.
+/// Make a credential, which proves to the servers over TCP who a user is; or show one, or revoke some.
 ///
-/// On the servers' hosts the kernel says who a user is, and nobody needs this. Over TCP a client proves a credential:
-/// a file of mode 0600 in which the deployment's authority says that its holder is this user, in these groups, until
-/// then. Whoever can read authority.key of the deployment, its owner or root, makes them, and needs none. Groups are
-/// taken from the system's database now; whoever changes them makes new credentials.
+/// On the servers' hosts the kernel says who a user is, and nobody needs a credential. Over TCP a client proves one: a
+/// file of mode 0600, in which the deployment's authority says who its holder is, in which groups, until when. Only
+/// users who can read authority.key of the deployment, its owner and root, make credentials; they need none themselves.
+/// Groups are those of the system's database now: when they change, make new credentials.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Clients look for it, at each new connection, in
   1. the file that PENSTOCK_CREDENTIAL names
   2. /run/penstock/JOB/ID.credential, in a Slurm job (docs/administer/slurm.md; JOB: $SLURM_JOB_ID, ID: `id` in deployment.toml)
   3. ~/.config/penstock/ID.credential ($XDG_CONFIG_HOME instead of ~/.config)
-Where the deployment takes MUNGE (`penstock up --munge`), users without one are believed by munged of their host.
+Where the deployment takes MUNGE (`penstock up --munge`), munged of the host vouches for users without one.
 
 Examples:
   penstock credential --user alice --for 30d --output alice.credential -d /data/fs
@@ -49,10 +49,10 @@ pub struct CredentialArgs {
     /// The user, by name or number [default: who runs the command].
     #[arg(long, value_name = "NAME|UID")]
     pub user: Option<String>,
-    /// How long it is good: 90m, 24h, 30d. A job that outlives it fails, so leave time.
+    /// How long it is valid: 90m, 24h, 30d. A job that runs longer fails, so leave time.
     #[arg(long = "for", value_name = "TIME", default_value = "24h")]
     pub life: Life,
-    /// The job that it is made for, to be told apart from others.
+    /// The job that it is for; shown by --show and in the audit log.
     #[arg(long, value_name = "ID")]
     pub job: Option<String>,
     /// A mount or an agent with it may act for the users A to B; may be repeated.
@@ -71,19 +71,19 @@ pub struct CredentialArgs {
     /// Replace a file that is there.
     #[arg(long)]
     pub force: bool,
-    /// Take a credential back, by its serial number or file: no server takes it from then on, ten seconds at most.
+    /// Revoke a credential, by its serial number or file. All servers refuse it after ten seconds at most.
     #[arg(long, value_name = "SERIAL|FILE", conflicts_with_all = MAKING)]
     pub revoke: Option<String>,
-    /// Take back all credentials of a user so far, by name or number.
+    /// Revoke all credentials of a user so far, by name or number.
     #[arg(long, value_name = "NAME|UID", conflicts_with_all = MAKING)]
     pub revoke_user: Option<String>,
-    /// List what was taken back and has not ended yet.
+    /// List revoked credentials that have not ended yet.
     #[arg(long, conflicts_with_all = MAKING)]
     pub revoked: bool,
-    /// Show what this file says, and when it ends; makes nothing.
+    /// Show what this credential says, and when it ends; makes nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = MAKING)]
     pub show: Option<PathBuf>,
-    /// For programs: of what is shown or listed.
+    /// For programs: with --show and --revoked.
     #[arg(long, conflicts_with_all = MAKING)]
     pub json: bool,
 }

@@ -15,11 +15,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Run whole clusters under faults in a simulated world, each decided by a seed.
+/// Test whole clusters under simulated faults, each run decided by a seed.
 ///
-/// Metadata server, data servers and clients are the real ones; time, network and disks are simulated. Connections break,
-/// machines are cut off or lose their power, disks are full or slow, processes are killed. Then everything that was
-/// acknowledged is held against what clients see (docs/understand/faults.md). A seed does the same each time.
+/// Metadata server, data servers and clients are the real ones; time, network and disks are simulated. Connections
+/// break, machines are cut off or lose power, disks are full or slow, processes are killed. Then everything that was
+/// acknowledged is compared with what clients see (docs/understand/faults.md). A seed gives the same run each time.
 ///
 /// Exit code 0: nothing wrong was found (with --plant: the planted bug was). 1: otherwise.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub struct FaultsArgs {
     /// How many seeds.
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub seeds: u64,
-    /// As many seeds as take so many seconds, instead.
+    /// Run further seeds until so many seconds have passed, instead of --seeds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
     pub time: Option<u64>,
     /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, trusted-clock,
@@ -47,7 +47,7 @@ pub struct FaultsArgs {
     /// Run each seed twice and compare all events.
     #[arg(long)]
     pub twice: bool,
-    /// Print what happens, on standard error (one seed).
+    /// Print each event, on standard error (one seed).
     #[arg(long)]
     pub trace: bool,
     /// Processes at once [default: one per processor].

@@ -91,10 +91,10 @@ pub fn base(store: Option<&Path>) -> Result<PathBuf> {
     std::path::absolute(&base).map_err(|e| CliError::io("find", &base, e))
 }
 
-/// Remove what the deployment of a job has left on this host, or on all of its hosts. For epilogs; may be given again.
+/// Remove what a job's deployment has left on this host, or on all of its hosts. For epilogs; may be repeated.
 ///
-/// Servers that still run end. On the job's first host this is about all hosts, elsewhere about this one. Output that
-/// `penstock run --job` was to stage out and did not is left where it is; the command says where that is, and succeeds.
+/// Servers that still run are ended. On the job's first host the command acts on all hosts, elsewhere on this one.
+/// Output that `penstock run --job` did not stage out stays where it is; the command says where, and succeeds.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -106,13 +106,13 @@ pub struct CleanArgs {
     /// The job, as `penstock run --job` names it: in Slurm $SLURM_JOB_ID. All its runs are meant.
     #[arg(long, value_name = "ID")]
     pub job: Id,
-    /// Where its directory is on each host, as `penstock run --store` was told [default: $TMPDIR, else /tmp].
+    /// Where the job's directory is on each host, as given to `penstock run --store` [default: $TMPDIR, else /tmp].
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Output that was to be staged out and was not goes too.
+    /// Remove output that was not staged out, too.
     #[arg(long)]
     pub discard: bool,
-    /// Root only: act with the rights of this user, and on nothing that is another's [default: the directory's owner].
+    /// Root only: act with the rights of this user, and on this user's files only [default: the directory's owner].
     #[arg(long, value_name = "NAME|UID")]
     pub user: Option<String>,
     #[command(flatten)]

@@ -12,8 +12,9 @@ use std::path::Path;
 
 /// Show the keys of a deployment, or make new ones while programs run.
 ///
-/// A generation of keys is the client key, the authority's key, and a key for each server. Servers accept two generations, so programs
-/// that run, mounts and credentials of before go on. Run it where the deployment was made, as its owner.
+/// A generation of keys is the client key, the authority's key, and a key for each server. Servers accept two
+/// generations, so running programs, mounts and older credentials go on. Run it where the deployment was made, as its
+/// owner.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

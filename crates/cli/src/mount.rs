@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Show a deployment as a directory, for programs that know files only.
+/// Mount a deployment as a directory, for programs that use POSIX calls.
 ///
 /// Needs FUSE (/dev/fuse), and root or the deployment's owner. Mounted by root, it serves all users of this host, each
-/// with the rights that owners and permission bits give. Returns when the mount is usable; a daemon serves it, and logs
-/// to log/mount.log of the deployment. A dead mount point is cleared first.
+/// with the rights that owners and permission bits give. The command returns when the mount is usable. A daemon serves
+/// it and logs to log/mount.log of the deployment. A dead mount point is cleared first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,15 +38,15 @@ pub struct MountArgs {
     /// An empty directory.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Seconds for which names, and attributes of directories, may be out of date when others change them. Attributes
-    /// of files: at most 0.1 s of that.
+    /// Seconds for which names and attributes of directories may be out of date after others change them. Attributes of
+    /// files: 0.1 s at most.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub staleness: f64,
     /// Only the user who mounts may use it, even if that is root.
     #[arg(long)]
     pub private: bool,
-    /// All bytes go through the daemon, also those of files whole on one server of this host. Then range locks never wait
-    /// for a file that is open here (docs/use/mount.md).
+    /// All bytes go through the daemon, also those of files that lie on one server of this host. Then range locks never
+    /// wait for a file that is open here (docs/use/mount.md).
     #[arg(long)]
     pub no_passthrough: bool,
     /// Stay in this terminal and log to it; Ctrl-C unmounts.
@@ -64,13 +64,13 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Take a mount away, also a dead one.
+/// Unmount a deployment, also a dead mount.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
     /// The directory it is mounted on.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Though files are open there: it is gone at once, and ends when they are closed.
+    /// Even if files are open there: the path is free at once, the mount ends when they are closed.
     #[arg(short = 'z', long)]
     pub lazy: bool,
 }

@@ -15,8 +15,8 @@ pub struct NewDeployment {
     /// A setting of the data servers of a new deployment, such as sched=aioli; may be repeated (`penstock tune --help`).
     #[arg(long, value_name = "NAME=VALUE")]
     pub tune: Vec<String>,
-    /// Plain paths below this prefix belong to Penstock too. `penstock run` also mounts it there if it is an empty
-    /// directory and the system can; without this option it uses the mount that there is.
+    /// Plain paths below this directory belong to Penstock too. `penstock run` also mounts the deployment there, if the
+    /// directory is empty and the system has FUSE. Without this option it uses an existing mount.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Keep each data server's bytes on a modelled device, in memory; see the list below. With `,dir` at the end

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Show how many files and bytes one has and may have; set limits.
+/// Show how many files and bytes a user has and may have; set limits.
 ///
 /// Files, directories and symbolic links count for their owner, each once. Beyond the hard limit nothing new can be
-/// made (EDQUOT, MPI_ERR_QUOTA). Beyond the soft limit it can for a time of grace. Root is never limited. Other users are
-/// seen, and limits set, by administrators: on a server's host its owner and root. Limits hold at once, and outlive the servers.
+/// made (EDQUOT, MPI_ERR_QUOTA). Beyond the soft limit it can during a grace period. Root is never limited.
+/// Administrators see other users and set limits; on a server's host these are its owner and root. Limits hold at once,
+/// and outlive the servers.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -67,7 +68,7 @@ pub struct Whose {
 pub struct SetArgs {
     #[command(flatten)]
     pub whose: Whose,
-    /// May be exceeded for the time of grace; `none`: no such limit.
+    /// May be exceeded during the grace period; `none`: no such limit.
     #[arg(long, value_name = "N", value_parser = bound, group = "what")]
     pub files_soft: Option<Bound>,
     /// Is never exceeded; `none`: no such limit.
@@ -87,7 +88,7 @@ pub struct SetArgs {
     pub json: bool,
 }
 
-/// Take a user's own limits away, or those of all users without their own.
+/// Remove a user's own limits, or the default ones.
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     #[command(flatten)]

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 /// What an administrator says about stores that are not those that were there.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct ReplacedArgs {
-    /// The store of data server N is lost: make a new one where it was, or take what is there (an older copy, another disk)
-    /// for new. Files made before stay errors where they may have lost bytes, until they are written anew, cut to
-    /// nothing, removed, or taken as they are (`penstock check --accept-lost`). `meta`: the names are lost.
+    /// The store of data server N is lost: make a new one in its place, or accept what is there (an older copy, another
+    /// disk) as new. Accesses to bytes that may be lost fail until the file is rewritten, cut to nothing, removed, or
+    /// accepted (`penstock check --accept-lost`). `meta`: the names are lost.
     #[arg(long, value_name = "N|meta", value_parser = which_store)]
     pub new_store: Vec<WhichStore>,
-    /// The store of data server N is right: the metadata are an older copy or new. Look at `penstock check` afterwards.
+    /// The store of data server N is right, and the metadata are an older copy or new. Run `penstock check` afterwards.
     #[arg(long, value_name = "N")]
     pub adopt_store: Vec<u32>,
 }

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Run servers of a deployment in this process, until it is told to end (SIGTERM).
+/// Run servers of a deployment in this process, until SIGTERM.
 ///
-/// This is what `penstock up` starts for each server, and what a service manager or a node of a cluster runs.
+/// `penstock up` starts this for each server; a service manager can run it too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

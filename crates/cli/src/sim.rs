@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Simulate a cluster: programs, MPI-IO methods, network, data servers and devices on virtual time.
 ///
-/// A scenario is a TOML file (docs/understand/simulator.md). It may have cases, and what a source published for them: then the
-/// published stands beside ours, with a verdict on each relation. A scenario and its seed give one result, to the byte.
+/// A scenario is a TOML file (docs/understand/simulator.md). It may have cases with published results. These are
+/// printed beside the simulated ones, with a verdict on each relation. A scenario and its seed give one result, to the
+/// byte.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,8 +30,8 @@ pub struct SimArgs {
     /// Scenarios.
     #[arg(required_unless_present = "replay", value_name = "SCENARIO.toml")]
     pub scenarios: Vec<PathBuf>,
-    /// Decides again, by the same code on virtual time, what a data server's scheduler decided, and compares each
-    /// decision. `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
+    /// Replays the decisions of a data server's scheduler, by the same code on virtual time, and compares each one.
+    /// `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["scenarios", "case", "list", "plot", "markdown"])]
     pub replay: Vec<PathBuf>,
     /// Only the case of this name; if there is none, those whose names begin with it.
@@ -39,8 +40,8 @@ pub struct SimArgs {
     /// Names the cases and runs none.
     #[arg(long)]
     pub list: bool,
-    /// Writes plots there (SVG): of each case throughput over time, where the first server's device stood, and that for 0.2 s; of several
-    /// cases (8 at most) their throughputs in one picture.
+    /// Writes SVG plots there. Of each case: throughput over time, addresses at the first server's device, and 0.2 s of
+    /// these. Of several cases (8 at most): their throughputs in one picture.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Writes the results as tables into a page, below its line for results (docs/understand/reproduction.md).

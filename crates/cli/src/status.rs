@@ -27,7 +27,7 @@ pub struct StatusArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Show it again and again, so many seconds after one another [default: 2], until Ctrl-C.
+    /// Repeat, with so many seconds between [default: 2], until Ctrl-C.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = interval)]
     pub watch: Option<f64>,
     /// For programs.

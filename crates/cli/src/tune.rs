@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Show or change settings of running data servers.
 ///
-/// What is queued is carried over, and programs go on. Without settings the present ones are shown.
+/// Queued requests are carried over, and programs go on. Without arguments the present settings are shown.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct TuneArgs {
@@ -41,9 +41,9 @@ Settings:
   objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
   ratio=R                tree, online: sequential / random throughput of the device; READ:WRITE if they differ, or
                          FILE.json from `penstock profile --json` [1: no difference, as in memory and flash]
-  trace=on               write what is served to DIR/data-N.trace, from now on; on: a new directory in traces/ of
+  trace=on               write served requests to DIR/data-N.trace, from now on; on: a new directory in traces/ of
                          the deployment; DIR; off
-  predict=DIR            wait for aggregations that DIR/data-N.trace of an earlier run foretells (mlf, aioli), and
+  predict=DIR            wait for aggregations that DIR/data-N.trace of an earlier run predicts (mlf, aioli), and
                          know how much is still to come (srtf); off
   times=FILE.json        predict: the device's times to process, from `penstock profile --json`; off
                          [off: those of a disk, 4 ms and 120 MB/s]
@@ -53,7 +53,7 @@ Settings:
   aggregation_bytes=B    bytes joined at most [16MiB]
   shift_wait=TIME        mlf, aioli: wait for a request that fell behind [1350us]; off
   aggregation_wait=TIME  mlf, aioli: wait for a larger aggregation [900us]; off
-  starvation_bound=TIME  sjf, srtf, mlf, aioli: nobody waits longer [500ms]; off
+  starvation_bound=TIME  sjf, srtf, mlf, aioli: no request waits longer [500ms]; off
   sw_window=TIME         sw [1s]          twins_window=TIME   twins [1ms]
   weights=P:W,...        wfq: shares of programs [1 each]
   order_conflicts=on     requests for the same bytes in order of arrival, if one writes [off]

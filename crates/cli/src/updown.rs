@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Start a deployment that stays: one process per server.
+/// Start a permanent deployment: one process per server.
 ///
-/// DIR is made on first use and holds everything: deployment.toml, keys, metadata, bytes, sockets and logs. Where
-/// it exists, its servers that don't run are started again.
+/// DIR is made on first use and holds everything: deployment.toml, keys, metadata, bytes, sockets and logs. If it
+/// exists, those of its servers that don't run are started.
 #[derive(Debug, Args)]
 #[command(after_help = up_help())]
 pub struct UpArgs {
@@ -38,16 +38,16 @@ pub struct UpArgs {
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hosts", "hostfile"])]
     pub tcp: Option<String>,
-    /// What protects TCP connections. `plain-trusted-network`: nothing, for a network on which nobody listens, changes packets or
-    /// takes over addresses.
+    /// What protects TCP connections. `plain-trusted-network` means nothing: for networks without attackers who listen,
+    /// change packets or take over addresses.
     #[arg(long, value_name = "HOW", value_enum)]
     pub transport: Option<TransportArg>,
     /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own; SOCKET: where munged listens on each
     /// host, if not where libmunge expects it (docs/administer/security.md).
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub munge: Option<OsString>,
-    /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
-    /// reach the sockets. Others are kept out altogether.
+    /// Let members of this group use the deployment, each with the rights that mode bits give. They may read client.key
+    /// and reach the sockets; all others are kept out.
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
     /// Root only, for a new deployment: its files belong to this user, and its servers run as this user [default: penstock, if there
@@ -98,16 +98,16 @@ Examples:
 
 /// End a deployment's servers. Its files stay.
 ///
-/// Of a deployment on several hosts: those of all hosts from the metadata server's, elsewhere those of this host.
+/// With several hosts: on the metadata server's host, the servers of all hosts; elsewhere those of this host.
 #[derive(Debug, Args)]
 pub struct DownArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Programs and mounts that use it: don't ask.
+    /// Don't ask, even if programs and mounts use the deployment.
     #[arg(short, long)]
     pub force: bool,
-    /// Wait until no program and no mount uses it, at most so many seconds [default: 3600]; then nothing was ended.
+    /// Wait until no program and no mount uses it. After so many seconds [default: 3600] fail, and end nothing.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "3600", conflicts_with = "force")]
     pub wait: Option<u64>,
     #[command(flatten)]

@@ -39,8 +39,8 @@ use tree::Job;
 /// Copy files and directories in, out, or inside.
 ///
 /// A copy appears under its name when it is complete, synced, and equal to its source by checksum (BLAKE3, what b3sum
-/// prints). Until then it is `.NAME.copying` beside it; the same command, given again after it was interrupted in any
-/// way, finds that and goes on.
+/// prints). Until then it is `.NAME.copying` beside it. After an interruption of any kind, the same command continues
+/// that copy.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ Examples:
   penstock cp -r case7 penstock:/case7               a directory, as penstock:/case7
   penstock cp -r case7 penstock:/in/                 a directory, into another, as penstock:/in/case7
 
-With -r, files that are there already and have the same bytes are left alone, and files that can't
+With -r, existing files with the same bytes are left alone, and files that can't
 be copied are named while the others go on; the exit code is then 1, and a directory that was not
 there before stays under its temporary name. Mode bits (on this machine under the umask) and times
 of the last change are kept; owners, hard links and extended attributes are not. Sparse files stay
@@ -65,7 +65,7 @@ pub struct CpArgs {
     /// Replace a target that exists.
     #[arg(short, long)]
     pub force: bool,
-    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    /// Symbolic links below a directory: copied as links, followed, left out, or an error.
     #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
     pub links: OnLink,
     /// For programs: one object per file, with its checksum; with -r a last one with totals.
@@ -80,7 +80,7 @@ pub enum OnLink {
     Copy,
     /// They are errors.
     Fail,
-    /// What they lead to is copied.
+    /// The file or directory that they lead to is copied.
     Follow,
     /// They are left out.
     Skip,

@@ -31,7 +31,7 @@ pub struct StageArgs {
     /// Paths of the list end with a zero byte, as `find -print0` writes them.
     #[arg(short = '0', long, requires = "list")]
     pub null: bool,
-    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    /// Symbolic links below a directory: copied as links, followed, left out, or an error.
     #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
     pub links: OnLink,
     /// For programs: one object per file, with its checksum; a last one with totals.

@@ -16,7 +16,7 @@ use penstock_device::Model;
 use penstock_device::nand::Spent;
 use std::process::ExitCode;
 
-/// Look into storage devices: characterise a model or a directory, replay traces, reproduce the figures on flash.
+/// Storage devices: characterise a model or a directory, replay block traces, reproduce the figures on flash.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
     #[command(subcommand)]

@@ -57,7 +57,7 @@ pub struct HostsArgs {
     /// name stands for].
     #[arg(long, value_name = "NET")]
     pub net: Option<Net>,
-    /// Each host's servers take free ports of these [default: 7400-7499].
+    /// Ports that each host's servers may use; they take free ones [default: 7400-7499].
     #[arg(long, value_name = "FIRST-LAST")]
     pub ports: Option<Ports>,
 }

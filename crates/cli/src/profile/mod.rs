@@ -32,9 +32,9 @@ const INTERRUPTED: u8 = 130;
 
 /// Profile a storage device: sequential-to-random throughput ratio by operation and request size.
 ///
-/// A few request sizes of each interval are measured with direct I/O, sequentially and at random offsets, and a line is
-/// fitted per interval: that gives all sizes in a small part of the time. In a directory a file without a name is used;
-/// it is gone when the command ends, however it ends. An existing file is only read.
+/// A few request sizes of each interval are measured with direct I/O, sequentially and at random offsets. A line is
+/// fitted per interval, which gives all sizes in a small part of the time. In a directory an unnamed file is used; its
+/// space is free again however the command ends. An existing file is only read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,8 +66,8 @@ pub struct ProfileArgs {
     /// Passes over each size of a full measurement; their median counts.
     #[arg(long, value_name = "N", default_value_t = Options::default().repetitions)]
     repetitions: usize,
-    /// The estimate takes at most one N-th of the time of a full measurement. Its sizes are passed over once, then again, up to 8
-    /// times, while there is time and their ratios are not known to 3%.
+    /// The estimate takes at most one N-th of the time of a full measurement. Each of its sizes is measured once. It is
+    /// measured again, up to 8 times, while there is time and its ratio is not known to 3%.
     #[arg(long, value_name = "N", default_value_t = Options::default().part)]
     part: u64,
     /// Accesses of a pass at most.
@@ -92,7 +92,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Set the ratio at the stripe unit's size as `ratio` of the deployment (-d), for servers that choose their
-    /// scheduling algorithm: in its file, and in its servers that run.
+    /// scheduling algorithm. It is set in the deployment file and in running servers.
     #[arg(long)]
     save: bool,
     /// For programs: curves, lines and ratios of all sizes.

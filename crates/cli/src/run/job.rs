@@ -26,11 +26,11 @@ pub struct JobArgs {
     #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true, default_missing_value = "",
           conflicts_with_all = ["deployment", "direct", "keep", "trace"])]
     pub job: Option<String>,
-    /// Before the program starts, what DIR holds is brought to penstock:/in, verified.
+    /// Before the program starts, copy the contents of DIR to penstock:/in, verified.
     #[arg(long, value_name = "DIR", requires = "job")]
     pub stage_in: Option<PathBuf>,
-    /// After the program, however it ended, and on SIGUSR1 (which ends it), what is in penstock:/out is brought to DIR, verified. If
-    /// that fails the data stay on the nodes.
+    /// When the program has ended, in any way, copy the contents of penstock:/out to DIR, verified. SIGUSR1 ends the
+    /// program and does the same. If the copy fails, the data stay on the nodes.
     #[arg(long, value_name = "DIR", requires = "job")]
     pub stage_out: Option<PathBuf>,
     #[command(flatten)]

@@ -38,10 +38,10 @@ use summary::Report;
 
 /// Run an MPI program with its I/O through Penstock.
 ///
-/// Without a deployment, a file system is started inside this process for the time of the run: a metadata server
-/// and data servers that keep their bytes in a temporary directory. The launcher (mpiexec) is the one that belongs
-/// to the program's MPI library. At the end a summary of the program's I/O is printed to standard error; `penstock
-/// report` shows it again.
+/// Without a deployment, a file system is started inside this process for the time of the run. It is a metadata server
+/// and data servers with their files in a temporary directory. The launcher (mpiexec) is the one that belongs to the
+/// program's MPI library. At the end a summary of the program's I/O is printed to standard error; `penstock report`
+/// shows it again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -61,9 +61,8 @@ pub struct RunArgs {
     /// Number of ranks.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub ranks: u32,
-    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. With --job: a directory
-    /// on a disk of each host's own. A DIR
-    /// that was kept is used again.
+    /// Where the embedded deployment has its files: a temporary directory in DIR, or DIR itself with --keep. With
+    /// --job: a directory on a local disk of each host. A DIR that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
@@ -76,16 +75,16 @@ pub struct RunArgs {
     pub shape: NewDeployment,
     #[command(flatten)]
     pub job: job::JobArgs,
-    /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/use/hints.md).
+    /// The method of noncontiguous accesses; overrides the program's hints (docs/use/hints.md).
     #[arg(long, value_name = "METHOD", value_parser = methods())]
     pub method: Option<String>,
-    /// No servers: the same library on the file systems that are mounted.
+    /// No servers: use the same library on mounted file systems.
     #[arg(long, conflicts_with = "deployment")]
     pub direct: bool,
     /// Same-host shortcuts: `disable` sends every access through the servers' request path.
     #[arg(long, value_name = "WHEN", value_parser = ["enable", "disable"])]
     pub shortcut: Option<String>,
-    /// The launcher, when the one that belongs to the program's MPI is not the right one.
+    /// The launcher to use in place of the one that belongs to the program's MPI library.
     #[arg(long, value_name = "COMMAND")]
     pub launcher: Option<OsString>,
     /// An argument for the launcher; may be repeated.
