@@ -108,7 +108,7 @@ def test_refused_and_administrative_acts_are_found_with_all_that_is_known_of_the
     # The number of refusals is in the status, for people only if there were some.
     status = penstock("status", "--json", "-d", fs).json()[0]
     assert status["meta"]["audit"]["refused"] >= 2 and status["meta"]["audit"]["dropped"] == 0, status
-    assert "acts were refused" in penstock("status", "-d", fs).out
+    assert "requests were refused" in penstock("status", "-d", fs).out
     # Who may not read it is told so.
     for path in (fs / "log").glob("audit-*"):
         assert path.stat().st_mode & 0o777 == 0o600, path

@@ -162,7 +162,7 @@ def test_what_could_not_be_staged_out_stays(job, short_dir):
     # An epilog leaves it, as often as it comes, and succeeds.
     for _ in range(2):
         said = job.clean("--here").err
-        assert f"output that was to go to {job.results}" in said and job.directory().is_dir()
+        assert f"output for {job.results} was not staged out" in said and job.directory().is_dir()
     (next_step,) = [line for line in err.splitlines() if line.strip().startswith("next:")]
     step = next_step.split(": ", 2)[2].replace(f"--to {job.results}", f"--to {other}")
     shell = {**os.environ, "PATH": f"{PENSTOCK.parent}:{os.environ['PATH']}"}
@@ -223,7 +223,7 @@ def test_kill_9_while_the_program_runs(job):
     wait("no servers", 60, lambda: processes(job.store) == [])
     ranks = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(job.app) not in ranks
-    assert job.clean().err.count("output that was to go to") == 1
+    assert job.clean().err.count("was not staged out") == 1
     penstock("up", job.directory())
     penstock("stage-out", "-d", job.directory(), "--from", "penstock:/out", "--to", job.results, ".")
     assert job.saved()

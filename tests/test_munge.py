@@ -138,7 +138,7 @@ def test_a_user_needs_no_file(host):
     told = host.run(0, "ls", "penstock:/closed", check=False)
     assert told.code != 0 and f"user {NOBODY} may not" in told.err, told.err
     told = host.run(0, "tune", "sched=to", check=False)
-    assert told.code != 0 and "is no administrator" in told.err, told.err
+    assert told.code != 0 and "is not an administrator" in told.err, told.err
     point = host.directory / "mnt"
     point.mkdir()
     told = host.run(0, "mount", point, check=False)
@@ -303,7 +303,7 @@ def test_what_was_given_is_taken_back(host):
     serial = given(host)[-1]["credential"]
     penstock("credential", "--revoke", serial, "-d", host.deployment)
     _, err = working.communicate(timeout=60)
-    assert working.returncode != 0 and "taken back by an administrator" in err, err
+    assert working.returncode != 0 and "revoked by an administrator" in err, err
     host.run(USER, "ls")
     penstock("credential", "--revoke-user", USER, "-d", host.deployment)
     time.sleep(0.1)

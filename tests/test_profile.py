@@ -106,7 +106,7 @@ def test_how_much_times_vary_is_said(tmp_path):
     assert "read: known to" in penstock("profile", "model:edel", *options).out
     once = ["profile", tmp_path, "--buffered", *SMALL, "--part", 100000]
     assert penstock(*once, "--json").json()[0]["ratio"]["read"]["interval"] is None
-    assert "passed over once" in penstock(*once).out
+    assert "measured once" in penstock(*once).out
     # Several passes tell, on this machine's disk: whatever it does, one of the two is said of reads and of writes.
     several = ["profile", tmp_path, "--buffered", "--file-size", "16MiB", "--repetitions", 40, "--part", 4, "-q"]
     measured = penstock(*several, "--accesses", 8, "--warm-up", "0", "--json").json()[0]["ratio"]

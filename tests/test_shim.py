@@ -292,7 +292,7 @@ def test_variables_that_mean_nothing_are_named(variable, tmp_path):
     name, value = f"PENSTOCK_{variable}".split("=")
     where = {"PENSTOCK_DEPLOYMENT": tmp_path / "none", name: value}
     done = run("mpich-venv", [built("mpich-venv", "foreign.c"), tmp_path], direct=False, ranks=1, **where)
-    assert f"{name}={value} means nothing; use " in done.stdout, done.stdout + done.stderr
+    assert f"{name}={value} is not a valid value; use " in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("prefix", ["ufs:", "nfs:", "lustre:"])

@@ -96,7 +96,7 @@ def kept(host, cluster, name="kept"):
 
 def refused(host, credential):
     told = host.run(USER.pw_uid, "ls", credential=credential, check=False)
-    return told.code != 0 and "taken back by an administrator" in told.err
+    return told.code != 0 and "revoked by an administrator" in told.err
 
 
 def revoked(host):

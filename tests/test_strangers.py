@@ -107,7 +107,7 @@ def test_planted_deployment_files_are_refused(deployment, short_dir):
     os.chown(file, STRANGER, STRANGER)
     for command in (["ls", "-d", view], ["cp", file, "penstock:/x", "-d", view], ["status", view]):
         told = penstock(*command, check=False)
-        assert told.code != 0 and f"user {STRANGER} has put it there" in told.err, (command, told.err)
+        assert told.code != 0 and f"it belongs to user {STRANGER}" in told.err, (command, told.err)
 
 
 def copied(program, directory):

@@ -116,7 +116,7 @@ impl MpiComm {
             return check(what, code);
         }
         let says = format!(
-            "rank {} waited for rank {peer} for minutes; look whether that rank is still in the call",
+            "rank {} waited for rank {peer} for minutes; check whether that rank is still in the call",
             self.rank
         );
         Err(Error::new(ErrorClass::Comm, says))

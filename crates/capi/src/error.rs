@@ -100,7 +100,7 @@ pub(crate) fn call(inside: impl FnOnce() -> Result<()>) -> c_int {
                 .unwrap_or("no message");
             report(&Error::new(
                 ErrorClass::Intern,
-                format!("a defect of Penstock's MPI-IO library: {what}; please report it"),
+                format!("a bug in Penstock's MPI-IO library: {what}; please report it"),
             ))
         }
     }

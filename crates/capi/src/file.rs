@@ -358,7 +358,7 @@ impl Drop for Completion {
     /// panic, the access has not started, and `pst_file_start` reports that.)
     fn drop(&mut self) {
         if !self.called && std::thread::panicking() {
-            let message = "a defect of Penstock's MPI-IO library ended a nonblocking access; see standard error";
+            let message = "a bug in Penstock's MPI-IO library ended a nonblocking access; see standard error, and please report it";
             let class = report(&Error::new(ErrorClass::Intern, message));
             (self.done)(self.context, class, 0);
         }

@@ -147,7 +147,7 @@ pub fn audit(args: &AuditArgs, named: Option<&Path>) -> Result<()> {
     let unreadable: u64 = logs.iter().map(|log| log.unreadable).sum();
     if unreadable > 0 {
         out::note(format_args!(
-            "{unreadable} lines are no records: a crash may have cut them"
+            "{unreadable} lines are not records: a crash may have cut them"
         ));
     }
     Ok(())
@@ -197,7 +197,7 @@ impl Log {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => {
                     return Err(CliError::io("read", &path, e).next(
-                        "the audit log is for the deployment's owner and root; run this command as one of them",
+                        "only the deployment's owner and root may read the audit log; run this command as one of them",
                     ));
                 }
                 Err(e) => return Err(CliError::io("read", &path, e)),

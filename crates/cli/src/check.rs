@@ -50,7 +50,7 @@ pub fn check(args: &CheckArgs, named: Option<&Path>) -> Result<ExitCode> {
         for path in &args.accept_lost {
             let path = path.strip_prefix("penstock:").unwrap_or(path);
             penstock_client::accept_lost(&client, path).map_err(CliError::new)?;
-            out::print(&format!("{path}: taken as it is\n"));
+            out::print(&format!("{path}: accepted as it is\n"));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -106,14 +106,14 @@ fn to_text(report: &CheckReport, repair: bool) -> String {
     text += &counts(report);
     let verdict = match (report.clean, report.complete) {
         (true, true) if report.findings.is_empty() => "nothing is wrong",
-        (true, true) => "everything found was mended",
+        (true, true) => "everything found was repaired",
         (_, false) => "incomplete: not all servers could be asked",
         (false, true) => "something is wrong",
     };
     text += &format!(": {verdict}\n");
     if report.uncompared > 0 {
         text += &format!(
-            "not compared: bytes of {} users on data servers, which changed or were being counted; check again while their programs rest\n",
+            "not compared: bytes of {} users on data servers, which changed or were being counted; check again while their programs do no I/O\n",
             size::count(report.uncompared)
         );
     }
@@ -146,7 +146,7 @@ fn to_text(report: &CheckReport, repair: bool) -> String {
     let damaged = damaged.count() as u64;
     if damaged > 0 {
         text += &format!(
-            "`penstock check --accept-damaged` takes {} damaged objects as they are: copy or restore their files first\n",
+            "`penstock check --accept-damaged` accepts {} damaged objects as they are: copy or restore their files first\n",
             size::count(damaged)
         );
     }

@@ -177,7 +177,7 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     let (uid, gid) = (user.uid, user.gid);
     if args.root && uid != 0 && args.speaks_for.is_empty() {
         return Err(CliError::new(format!(
-            "--root says that user 0 keeps its rights, and this credential is of user {uid} alone"
+            "--root lets user 0 keep its rights, but this credential is of user {uid} alone"
         ))
         .next("leave it out, or name user 0 or --speaks-for"));
     }
@@ -271,7 +271,7 @@ fn made_by(credential: &Credential, located: Option<&Located>) -> &'static str {
     if deployment.authority.is_some_and(by) {
         "good"
     } else {
-        "bad: not by the deployment's authority, or changed since"
+        "bad: not signed by the deployment's authority, or changed since"
     }
 }
 

@@ -229,7 +229,7 @@ pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
         .chain([&deployment.meta.address])
         .any(|a| a.tcp.is_some());
     (tcp && !deployment.transport.is_tls()).then_some(
-        "transport is plain-trusted-network: whoever is on the network can read and change what TCP connections carry",
+        "transport is plain-trusted-network: everybody on the network can read and change what TCP connections carry",
     )
 }
 

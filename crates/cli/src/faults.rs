@@ -319,7 +319,7 @@ fn to_text(summary: &Summary, args: &FaultsArgs) -> String {
         }
         (Some(first), None) => {
             text += &format!(
-                "again, with all that happens: penstock faults --seed {} --trace\n",
+                "to see every event: penstock faults --seed {} --trace\n",
                 first.seed
             );
         }

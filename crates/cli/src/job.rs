@@ -147,7 +147,7 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
     }
     if let Some((dir, owner)) = found.iter().find(|(_, owner)| *owner != uid) {
         let error = CliError::new(format!(
-            "{} is user {owner}'s, and this is user {uid}",
+            "{} belongs to user {owner}, and this is user {uid}",
             dir.display()
         ));
         if me.is_root() {
@@ -184,7 +184,9 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
         }
     }
     if more > 0 {
-        out::note(format_args!("{more} runs are left; clean again"));
+        out::note(format_args!(
+            "{more} runs are left; run `penstock clean` again"
+        ));
     }
     Ok(())
 }
@@ -216,7 +218,7 @@ pub fn kept(dir: &Path, to: &str, ended: &str) -> CliError {
         ""
     };
     CliError::new(format!(
-        "output that was to go to {to} is not there, and stays in {shown}{on}{ended}"
+        "output for {to} was not staged out, and stays in {shown}{on}{ended}"
     ))
     .next(format!(
         "on {first}{how}: penstock up {shown} && penstock stage-out -d {shown} --from {OUTPUT} --to {to} . && penstock clean --job {id} --store {base} --discard"

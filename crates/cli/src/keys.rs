@@ -57,7 +57,7 @@ pub fn keys(args: &KeysArgs, named: Option<&Path>) -> Result<()> {
     out::print(&to_text(&located.deployment));
     if args.rotate {
         out::line(format_args!(
-            "clients on other hosts need {} and {}; credentials made before are good until generation {} ends",
+            "clients on other hosts need {} and {}; credentials made before are valid until generation {} ends",
             located.file.display(),
             located.deployment.client_key.display(),
             held.current - 1
@@ -92,7 +92,7 @@ fn rotate(located: &mut Located) -> Result<Vec<String>> {
     located.save()?;
     tell(&client, located).map_err(|e| {
         CliError::new(e).next(format!(
-            "generation {} is the current one now and accepted by all servers; what has not read that yet does when it is started again: `penstock up`, not another --rotate",
+            "generation {} is now the current one, and all servers accept it; a server that has not read that yet does when it is started again: `penstock up`, not another --rotate",
             located.deployment.generation
         ))
     })?;

@@ -102,7 +102,7 @@ pub fn mount(args: &MountArgs, named: Option<&Path>) -> Result<()> {
     let log = log_file(&located);
     let mut child = start(&args.dir, &located, &extra(args), &log)?;
     await_mount(&args.dir, &log, &mut child)
-        .map_err(|e| e.next(format!("mend the cause; its log is {}", log.display())))?;
+        .map_err(|e| e.next(format!("remove the cause; its log is {}", log.display())))?;
     out::line(format_args!(
         "{} is mounted on {}; `penstock umount {1}` ends that",
         located.dir().display(),
@@ -178,7 +178,7 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
         }
         log::warn!("{}: clearing a dead mount", dir.display());
         penstock_fuse::unmount(dir, true)
-            .map_err(|e| CliError::io("clear the dead mount on", dir, e))?;
+            .map_err(|e| CliError::io("unmount the dead mount on", dir, e))?;
     }
     if !dir.is_dir() {
         return Err(CliError::new(format!("{} is no directory", dir.display()))
@@ -189,7 +189,7 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
         .is_ok_and(|mut entries| entries.next().is_some())
     {
         return Err(CliError::new(format!("{} is not empty", dir.display()))
-            .next("mount on an empty directory: what is in it would be hidden"));
+            .next("mount on an empty directory: files in it would be hidden"));
     }
     connect::client(located).map(drop)
 }
@@ -339,7 +339,7 @@ fn require_delegate(client: &Client) -> Result<()> {
         id: penstock_layout::FileId(1),
     };
     client.node(&user, root).map(drop).map_err(|e| {
-        CliError::new(e).next("let root or the owner mount, over TCP with a host credential (`penstock credential --speaks-for`; MUNGE speaks for one user alone); files can be had without a mount: `penstock cp`, `penstock run`")
+        CliError::new(e).next("let root or the owner mount, over TCP with a host credential (`penstock credential --speaks-for`; MUNGE speaks for one user alone); `penstock cp` and `penstock run` need no mount")
     })
 }
 

@@ -290,7 +290,7 @@ fn to_text(quotas: &Quotas, now_ms: u64) -> String {
     let mut text = out::table(&header, &[1, 2, 3, 4], rows);
     text += &bytes_text(quotas, now_ms);
     if !quotas.counted {
-        text += "The files of users are not counted yet: until that is done no limits hold.\n";
+        text += "The files of users are not counted yet; until then no limits hold.\n";
     }
     text
 }

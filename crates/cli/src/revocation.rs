@@ -44,7 +44,7 @@ pub fn revoke(asked: &Revoking<'_>, located: &Located) -> Result<()> {
     } else {
         for what in told {
             out::line(format_args!(
-                "{what}: taken back; the metadata server refuses it now, data servers within 10 s"
+                "{what}: revoked; the metadata server refuses it now, data servers within 10 s"
             ));
         }
     }
@@ -86,7 +86,7 @@ fn to_json(entry: &Revocation) -> Value {
 
 fn to_text(list: &Revocations) -> String {
     if list.entries.is_empty() {
-        return "nothing is taken back\n".into();
+        return "no credential is revoked\n".into();
     }
     let row =
         |entry: &Revocation| vec![entry.what.to_string(), at(entry.at_ms), at(entry.until_ms)];

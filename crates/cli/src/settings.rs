@@ -36,7 +36,7 @@ pub fn kept(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String
     let traces = |word: &&String| word.starts_with("trace=") && *word != "trace=off";
     match words.iter().find(traces) {
         Some(word) => Err(CliError::new(format!(
-            "{word} can't be kept for servers that start later: a trace is of one run"
+            "{word} can't be saved for servers that start later: a trace is of one run"
         ))
         .next("`penstock up DIR --trace TRACES` traces from the start; `penstock tune` without --save from now on")),
         None => meant(words, dir, stripe_unit),

@@ -148,12 +148,12 @@ fn replay(args: &SimArgs) -> Result<()> {
         ]);
         if !replayed.whole {
             out::note(format_args!(
-                "{} was not ended by its server; what is there was replayed",
+                "{} has no end, as its server was killed; the calls up to there were replayed",
                 path.display()
             ));
         } else if replayed.lost > 0 {
             out::note(format_args!(
-                "{} ends before its server did: {} calls are missing behind it",
+                "{} ends before its server did: {} later calls are missing",
                 path.display(),
                 count(replayed.lost)
             ));
@@ -177,8 +177,7 @@ fn replay(args: &SimArgs) -> Result<()> {
         Ok(())
     } else {
         Err(CliError::new(departures.join("\n")).next(
-            "was the file written by this very `penstock`? If so and it is untouched, this is a fault of ours: a \
-             decision depends on something that is not recorded",
+            "was the file written by this same `penstock`? If so, and it was not changed, please report it: a decision depends on something that is not recorded",
         ))
     }
 }

@@ -78,7 +78,7 @@ impl Why {
         let missing = at.unix.as_deref().filter(|path| !path.exists());
         if let Some((path, process)) = missing.zip(which.holder(deployment)) {
             self.text = format!(
-                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds where the directory is there",
+                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds if the directory exists",
                 process.number(),
                 path.display()
             );
@@ -95,7 +95,7 @@ impl Why {
         }
         if self.refuses {
             format!(
-                "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
+                "it runs; the reason is above. If it is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
                 located.deployment.client_key.display()
             )
         } else {
@@ -381,7 +381,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
         && s.journal_lost > 0
     {
         text += &format!(
-            "A crash of its system has left {} of the metadata journal unreadable: names changed last and not synced may be lost.\n",
+            "A crash of its system has left {} of the metadata journal unreadable: the last changes of names, if not synced, may be lost.\n",
             size::bytes(s.journal_lost)
         );
     }
@@ -428,7 +428,10 @@ fn refused(deployment: &Deployment, answers: &Answers) -> String {
     if refused + dropped + errors == 0 {
         return String::new();
     }
-    let mut line = format!("{} acts were refused since the start", size::count(refused));
+    let mut line = format!(
+        "{} requests were refused since the start",
+        size::count(refused)
+    );
     if dropped + errors > 0 {
         line += &format!(
             "; {} audit records were lost, {} writes of the audit log failed",
@@ -447,7 +450,8 @@ fn audit_json(audit: &AuditStatus) -> Value {
 /// How many users are at limits of files.
 fn limits(s: &MetaStatus) -> String {
     if !s.counted {
-        return "The files of each user are not counted yet: until that is done no limits on files hold.\n".into();
+        return "The files of each user are not counted yet; until then no limits on files hold.\n"
+            .into();
     }
     let users = |n: u64| match n {
         1 => "1 user".to_owned(),
@@ -478,7 +482,7 @@ fn wrong_clock(name: &str, ahead_ms: i64) -> Option<String> {
     let by = ahead_ms.unsigned_abs();
     (by >= WRONG_MS).then(|| {
         format!(
-            "the clock of {name}'s host is {} {} the metadata server's: set the one that is wrong (`timedatectl` on both hosts); files stay accessible, but times of change may be wrong",
+            "the clock of {name}'s host is {} {} the metadata server's: set the one that is wrong (`timedatectl` on both hosts); files stay accessible, but their times of change may be wrong",
             size::duration(by as f64 / 1e3),
             if ahead_ms > 0 { "ahead of" } else { "behind" }
         )

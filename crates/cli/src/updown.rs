@@ -235,7 +235,7 @@ pub fn existing(args: &UpArgs) -> Result<Located> {
     deployment::make_directories(&located)?;
     penstock_server::check_settings(&d.tune).map_err(|e| {
         CliError::new(format!("`tune` in {}: {e}", located.file.display()))
-            .next("mend it there; `penstock tune --help` lists settings")
+            .next("correct it there; `penstock tune --help` lists settings")
     })?;
     let tune = settings::kept(&args.shape.tune, located.dir(), d.stripe_unit)?;
     let differs = |option: &str, has: String| {
@@ -353,7 +353,7 @@ fn wait_for_answers(
                     last_lines(&log)
                 ))
                 .next(format!(
-                    "mend the cause and run `penstock up` again; its log is {}",
+                    "remove the cause and run `penstock up` again; its log is {}",
                     log.display()
                 )));
             }
@@ -454,7 +454,7 @@ fn leave_alone(args: &DownArgs, located: &Located) -> Result<()> {
         // A script that says nothing means it.
         return Ok(());
     }
-    out::tell("Their accesses wait and then fail. End the servers? [y/N] ");
+    out::tell("Their accesses will wait and then fail. End the servers? [y/N] ");
     let mut answer = String::new();
     let _ = std::io::stdin().lock().take(64).read_line(&mut answer);
     match answer.trim() {
@@ -472,7 +472,7 @@ pub fn killed(located: &Located, names: &[String]) -> CliError {
         launch::STOP.as_secs()
     ))
     .next(format!(
-        "synced data is safe; `penstock up {0}` and `penstock check -d {0}` look after the rest",
+        "synced data is safe; run `penstock up {0}` and `penstock check -d {0}` for the rest",
         located.dir().display()
     ))
 }

@@ -11,6 +11,6 @@ pub fn named(name: &str) -> Result<User> {
         find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
     found.ok_or_else(|| {
         CliError::new(format!("no user {name}"))
-            .next("`getent passwd` lists users; a number will do")
+            .next("`getent passwd` lists users; a number works too")
     })
 }

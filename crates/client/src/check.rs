@@ -677,7 +677,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
             return;
         }
         let message = format!(
-            "{path} may have lost bytes with the store that data server {} had before: write it anew, remove it, or take it as it is with `penstock check --accept-lost {path}`",
+            "{path} may have lost bytes with the earlier store of data server {}: rewrite it, remove it, or accept it as it is with `penstock check --accept-lost {path}`",
             server.0
         );
         self.lost(server, file, Some(path.to_owned()), message);

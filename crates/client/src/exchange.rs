@@ -439,7 +439,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                     peer: self.file.sites[i].peer.clone(),
                     operation: self.operation(),
                     detail: format!(
-                        "the same requests were turned down {} times (capability or loop)",
+                        "the same requests were refused {} times (capability or loop)",
                         redo.times
                     ),
                 }));

@@ -132,7 +132,7 @@ impl FileLeases {
             return Err(Error::Local {
                 what: format!("lock node {} (process {})", file.0, lock.pid),
                 kind: ErrorKind::LockLost,
-                detail: "the metadata server was away, and others got what was locked; lock again and look at the file anew".into(),
+                detail: "the metadata server was away, and others got this lock; lock again and read the file again".into(),
             });
         }
         drop(ledger);
@@ -272,7 +272,7 @@ impl FileLeases {
                 let why = match ask(owner.0, lock, AdvisoryHow::Claim)? {
                     MetaReply::Node(NodeReply::Done) => continue,
                     MetaReply::Node(NodeReply::LockedBy { lock: by, .. }) => {
-                        format!("process {} of another mount has got it", by.pid)
+                        format!("process {} of another mount has it now", by.pid)
                     }
                     MetaReply::Error(e) if e.kind == ErrorKind::ShuttingDown => {
                         return Err(Fault::Away(e.message));

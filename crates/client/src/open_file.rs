@@ -149,7 +149,7 @@ impl OpenFile {
         Err(Error::Local {
             what: format!("{what} {}", self.path),
             kind: ErrorKind::Permission,
-            detail: "the file was not opened for that".into(),
+            detail: "the file was not opened for this access".into(),
         })
     }
 
@@ -238,8 +238,7 @@ impl OpenFile {
                 Err(changed(ErrorKind::ExpiredCapability, now))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let gone = "nothing has this name any more: since it was opened the file was renamed or removed, or its \
-                            name was lost with the metadata server's host";
+                let gone = "no file has this name any more: since it was opened the file was renamed or removed, or its name was lost with the metadata server's host";
                 Err(changed(ErrorKind::NotFound, gone))
             }
             Ok(other) => Err(self.client.meta_protocol(RENEW, &other)),

@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
             what: format!("{} at {}", self.operation, self.peer),
             kind: ErrorKind::Io,
             detail: format!(
-                "the connection broke, and it is not known whether this took effect ({why}); look before you try again"
+                "the connection broke, and it is unknown whether this took effect ({why}); check before you try again"
             ),
         }
     }

@@ -78,10 +78,7 @@ fn open_connections_to_data_servers_end_with_a_credential_that_is_taken_back() {
     };
     assert!(ended.is_disconnect(), "{ended}");
     let refused = connected(&cluster, USER).unwrap_err().to_string();
-    assert!(
-        refused.contains("taken back by an administrator"),
-        "{refused}"
-    );
+    assert!(refused.contains("revoked by an administrator"), "{refused}");
     // Others notice nothing.
     status(&mut other).unwrap();
 }

@@ -90,7 +90,7 @@ fn full() -> penstock_client::Error {
     penstock_client::Error::Local {
         what: "open".into(),
         kind: ErrorKind::Busy,
-        detail: format!("{MAX_OPEN} files are open in this mount; close some"),
+        detail: format!("{MAX_OPEN} files are open in this mount, its limit; close some"),
     }
 }
 

@@ -219,7 +219,7 @@ fn tend(shared: &Weak<Shared>) {
             Ok(false) => {}
             Ok(true) => std::thread::park_timeout(LOOK),
             Err(e) => {
-                log::warn!("locks and removed open files are in danger: {e}");
+                log::warn!("locks and removed open files may be lost: {e}");
                 std::thread::park_timeout(LOOK);
             }
         }

@@ -150,7 +150,7 @@ impl Passthrough {
             return Node::Daemon("opened for writing by another user than its owner".into());
         }
         if wanted.write && file.attributes().mode & 0o6000 != 0 {
-            return Node::Daemon("a write takes its set-user-ID and set-group-ID bits away".into());
+            return Node::Daemon("a write clears its set-user-ID and set-group-ID bits".into());
         }
         let descriptor = match file.lend(wanted.write) {
             Ok(descriptor) => descriptor,

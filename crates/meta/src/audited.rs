@@ -149,7 +149,7 @@ impl Audited {
 fn reason(event: Event) -> &'static str {
     match event {
         Event::Store => "taken as the right one",
-        Event::Revoke => "credentials were taken back",
+        Event::Revoke => "credentials were revoked",
         _ => "names or ids of all files",
     }
 }

@@ -211,7 +211,7 @@ impl Bytes {
             Ok(())
         } else {
             Err(too_many(&format!(
-                "user {uid} would be one more: an administrator has to take away the limits for all (`penstock quota set --default --bytes-soft none --bytes-hard none`)"
+                "user {uid} would be one more: an administrator has to remove the limits for all (`penstock quota set --default --bytes-soft none --bytes-hard none`)"
             )))
         }
     }
@@ -270,7 +270,7 @@ impl Bytes {
             return Err(error(
                 ErrorKind::Busy,
                 format!(
-                    "data server {} has told of users' bytes since",
+                    "data server {} has reported users' bytes since",
                     report.server
                 ),
             ));

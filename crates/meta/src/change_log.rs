@@ -129,7 +129,7 @@ pub fn damage(path: String, detail: String) -> StoreError {
     StoreError::Damaged {
         path,
         detail,
-        advice: "restore the directory from a backup; or, to go on without the last names that were changed and not synced, move the files journal-* out of it, start the server and run `penstock check`".into(),
+        advice: "restore the directory from a backup. Or go on without the last unsynced changes of names: move the files journal-* out of it, start the server and run `penstock check`".into(),
     }
 }
 

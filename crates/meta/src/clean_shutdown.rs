@@ -52,10 +52,7 @@ pub fn closed_in_order(directory: &Path) {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     if let Err(e) = fs::open(&options, &mark(directory), false) {
-        log::debug!(
-            "{}: not marked as closed in order: {e}",
-            directory.display()
-        );
+        log::debug!("{}: no mark of a clean shutdown: {e}", directory.display());
     }
 }
 
@@ -82,7 +79,7 @@ fn rewrite_all(file: &File, path: &Path) -> Result<()> {
     let length = file.metadata()?.len();
     if length >= TOLD {
         log::info!(
-            "{}: not closed in order: {RECOVERS}: writing its {} MiB over themselves before it is opened",
+            "{}: no clean shutdown: {RECOVERS}: rewriting its {} MiB before it is opened",
             path.display(),
             length >> 20
         );

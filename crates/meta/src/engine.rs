@@ -132,7 +132,7 @@ fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut OpenUnlinked) -> Re
     })?;
     if found > 0 {
         log::info!(
-            "{found} removed files were open when the server ended: they wait for those who have them open"
+            "{found} removed files were open when the server ended: they are kept for the clients that have them open"
         );
     }
     Ok(())
@@ -159,7 +159,7 @@ impl Engine {
         let replayed = journal::replay(&*log, store.commits(), same_boot)?;
         let found = replayed.changes;
         if !found.is_empty() {
-            log::info!("{} changes are taken over from the journal", found.len());
+            log::info!("{} changes are replayed from the journal", found.len());
         }
         for note in found.iter().flat_map(|changes| &changes.notes) {
             sessions.restore(note.clone(), now());
@@ -183,7 +183,7 @@ impl Engine {
         let noted_locks = locked.exists();
         if noted_locks {
             log::info!(
-                "advisory locks were held when the server ended: mounts take them again first"
+                "advisory locks were held when the server ended: mounts may claim them first"
             );
         }
         let was_read = store.was_read();
@@ -606,7 +606,8 @@ impl State {
     /// Runs `f`; after a panic in it the server is closed for good, so that it never serves half a change.
     fn guarded<T>(&mut self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
-            let why = damaged("the server failed inside while using it and refuses to go on");
+            let why =
+                damaged("the server had an internal error while using it and refuses to go on");
             self.close(why.clone());
             Err(why)
         })

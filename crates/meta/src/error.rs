@@ -66,7 +66,7 @@ pub fn not_directory(path: &str) -> WireError {
     error(
         ErrorKind::NotDirectory,
         format!(
-            "\"{}\", or a name on the way to it, is not a directory; correct the path",
+            "\"{}\", or a name on its path, is not a directory; correct the path",
             shown(path)
         ),
     )

@@ -137,7 +137,7 @@ impl Layers {
         let Some(passed) = self.accounts.count_passed(number) else {
             return Err(error(
                 ErrorKind::Busy,
-                "another count of all files has taken the place of this one; try again",
+                "another count of all files has replaced this one; try again",
             ));
         };
         let page = self.nodes(Some(passed), slice)?;

@@ -386,7 +386,7 @@ impl<N: Names> Namespace<N> {
             return Err(error(
                 ErrorKind::NotOwner,
                 format!(
-                    "user {} may not give \"{}\" away; ask root",
+                    "user {} may not change the owner of \"{}\"; ask root",
                     caller.uid,
                     shown(path)
                 ),

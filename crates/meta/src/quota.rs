@@ -134,7 +134,7 @@ impl Accounts {
         if now_ms < ends_ms {
             return Ok(());
         }
-        let since = ", whose time of grace is over";
+        let since = ", whose grace period is over";
         Err(refusal(uid, user.files, "soft", limits.soft, since))
     }
 
@@ -304,7 +304,7 @@ impl Accounts {
             Some(0) => {
                 return Err(error(
                     ErrorKind::InvalidArgument,
-                    "root is never limited; name another user",
+                    "root has no limits; name another user",
                 ));
             }
             Some(uid) => self.user(uid).limits,
@@ -489,7 +489,7 @@ fn changed(before: FileLimits, change: &LimitsChange) -> Result<FileLimits> {
         return Err(error(
             ErrorKind::InvalidArgument,
             format!(
-                "a time of grace of {} s; {MAX_GRACE_S} is the most",
+                "a grace period of {} s; at most {MAX_GRACE_S} s are allowed",
                 new.grace_s
             ),
         ));

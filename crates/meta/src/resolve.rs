@@ -260,7 +260,7 @@ fn circle(path: &str) -> WireError {
     error(
         ErrorKind::Loop,
         format!(
-            "more than {MAX_SYMLINKS} symbolic links on the way to \"{}\"; they may lead round in a circle",
+            "more than {MAX_SYMLINKS} symbolic links on the path to \"{}\"; they may form a cycle",
             shown(path)
         ),
     )

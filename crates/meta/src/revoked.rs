@@ -37,7 +37,7 @@ impl List {
             Ok(text) => toml::from_str(&text).map_err(|e| StoreError::Damaged {
                 path: path.display().to_string(),
                 detail: e.to_string(),
-                advice: "restore it from a backup; or move it away, start the server, and take the credentials back again that are not to be good".into(),
+                advice: "restore it from a backup; or move it away, start the server, and revoke again the credentials that must not be valid".into(),
             })?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Revocations::default(),
             Err(source) => {
@@ -96,7 +96,7 @@ impl List {
             error(
                 ErrorKind::Io,
                 format!(
-                    "{}: {e}; {what}: NOT taken back",
+                    "{}: {e}; {what}: NOT revoked",
                     self.directory.join(NAME).display()
                 ),
             )
@@ -153,7 +153,7 @@ mod tests {
         let list = List::load(dir.path()).unwrap();
         std::fs::create_dir(dir.path().join("revoked.new")).unwrap();
         let e = list.revoke(Revoked::User(7), 100, 200).unwrap_err();
-        assert!(e.message.contains("NOT taken back"), "{e}");
+        assert!(e.message.contains("NOT revoked"), "{e}");
         assert_eq!(list.version(), 0);
     }
 }

@@ -206,7 +206,7 @@ impl Service for Metadata {
         let Some(vouching) = &self.vouching else {
             return Err(WireError::new(
                 ErrorKind::Permission,
-                "the deployment takes no MUNGE; its owner makes credentials (`penstock credential`), or writes `[munge]` into the deployment file",
+                "the deployment does not take MUNGE; its owner makes credentials (`penstock credential`), or writes `[munge]` into the deployment file",
             ));
         };
         let pair = self.shared.keys.pair();

@@ -401,7 +401,7 @@ impl Session {
             }
             MetaRequest::Store(report) => {
                 if caller.server != Some(ServerId(report.server)) {
-                    self.require_admin("tell of another's store")?;
+                    self.require_admin("report on another server's store")?;
                 }
                 MetaReply::Store {
                     new: shared.stores.report(&report, engine)?,
@@ -419,7 +419,7 @@ impl Session {
             }
             MetaRequest::Revocations { known } => {
                 if caller.server.is_none() {
-                    self.require_admin("list the credentials that were taken back")?;
+                    self.require_admin("list the revoked credentials")?;
                 }
                 MetaReply::Revoked(shared.revoked.since(known))
             }
@@ -622,7 +622,7 @@ impl Session {
             (Some(server), _) => Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "data server {} may tell of its store, of what it did and of users' bytes, ask for owners, the time and revocations, no more; connect as a user",
+                    "data server {} may report its store, its work and users' bytes, and ask for owners, the time and revocations, no more; connect as a user",
                     server.0
                 ),
             )),

@@ -222,10 +222,7 @@ pub fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        format!(
-            "the database gave up: {}",
-            text.unwrap_or("no reason given")
-        )
+        format!("the database failed: {}", text.unwrap_or("no reason given"))
     })
 }
 

@@ -355,7 +355,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
         move |session| {
             repaired.set(true);
             log::info!(
-                "{path} was not closed in order: {RECOVERS}: repair {:.0} % done",
+                "{path} had no clean shutdown: {RECOVERS}: repair {:.0} % done",
                 session.progress() * 100.0
             );
         }
@@ -414,11 +414,14 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             verify(&snapshot)?;
             if snapshot.facts.commits != commits {
                 return Err(damaged(&format!(
-                    "its newest {} commits could not be kept",
+                    "its newest {} commits are lost",
                     commits.saturating_sub(snapshot.facts.commits)
                 )));
             }
-            log::warn!("{}: bookkeeping repaired, no names lost", path.display());
+            log::warn!(
+                "{}: allocation state repaired, no names lost",
+                path.display()
+            );
         }
     }
     if repaired.get() {

@@ -113,7 +113,7 @@ fn judge(
     })?;
     if decoded.payload != payload {
         return Err(refuse(format!(
-            "user {} has made it for another connection, deployment or key; somebody may have passed it on",
+            "user {} has made it for another connection, deployment or key; somebody may have copied it",
             decoded.uid
         )));
     }
@@ -192,7 +192,7 @@ impl Helpers {
                 ThreadSlot(self.busy.clone())
             })
         });
-        let place = place.ok_or_else(|| busy("too many credentials wait for it"))?;
+        let place = place.ok_or_else(|| busy("too many credentials wait for munged"))?;
         let done = Arc::new(Watched::default());
         let started = thread::spawn("munge", None, {
             let done = done.clone();

@@ -253,7 +253,7 @@ fn a_soft_limit_becomes_a_hard_one_and_the_default_is_everybodys() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let message = is_quota(make(&mut c, ALICE, "late"));
-    assert!(message.contains("time of grace is over"), "{message}");
+    assert!(message.contains("grace period is over"), "{message}");
     set(&mut c, Some(BOB), 500, 500, None);
     for i in 0..110 {
         make(&mut c, BOB, &format!("bob-{i}")).unwrap();

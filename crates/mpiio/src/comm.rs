@@ -102,7 +102,7 @@ pub(crate) fn decode_values<T: DeserializeOwned>(all: &[Vec<u8>]) -> Result<Vec<
 pub(crate) fn unreadable(rank: usize) -> Error {
     Error::new(
         ErrorClass::Intern,
-        format!("rank {rank} said something unreadable; all ranks must run the same library"),
+        format!("rank {rank} sent an unreadable message; all ranks must run the same library"),
     )
 }
 

@@ -161,7 +161,7 @@ fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
                     Ok(Err(task.refuse(None)))
                 }
                 Err(e) => {
-                    log::warn!("it is not seen whether other tasks write the same file: {e}");
+                    log::warn!("other tasks that write the same file cannot be detected: {e}");
                     Ok(Ok(()))
                 }
             }
@@ -302,7 +302,7 @@ fn await_record_lock(
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!(
-                "another process has kept bytes {} to {} locked for {} s; is it stopped? `lslocks` shows the locks of this host",
+                "another process has bytes {} to {} locked for {} s; is it stopped? `lslocks` shows the locks of this host",
                 range.start,
                 range.end,
                 patience.as_secs()

@@ -95,7 +95,7 @@ impl Environment {
             if parsed.is_none() {
                 wrong.get_or_insert_with(|| {
                     format!(
-                        "{name}={} means nothing; use {values}, or unset it",
+                        "{name}={} is not a valid value; use {values}, or unset it",
                         value.display()
                     )
                 });
@@ -362,7 +362,7 @@ impl Process {
             None => Err(Error::new(
                 ErrorClass::BadFile,
                 format!(
-                    "{path} is no name of Penstock's; use the prefix {PREFIX}, or the mount path{}",
+                    "{path} is not a name of Penstock's; use the prefix {PREFIX}, or the mount path{}",
                     match &self.environment.mount {
                         Some(mount) => format!(" {}", mount.display()),
                         None => " (none is configured)".into(),

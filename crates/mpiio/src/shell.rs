@@ -169,7 +169,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
     fn hear(&mut self, peer: usize) -> Result<Words> {
         let Ranks { comm, call, .. } = *self.ranks()?;
         let silent = || {
-            let says = format!("rank {peer} has left this call and tells nothing more");
+            let says = format!("rank {peer} has left this call and sends no more messages");
             Error::new(ErrorClass::Comm, says)
         };
         if self.gone.contains(&peer) {

@@ -126,7 +126,7 @@ impl Task {
     /// What is wrong, and what to do.
     pub(crate) fn explain(&self) -> String {
         format!(
-            "Use `{}`: as it is, {} tasks are programs of one rank each. If that is meant, set {TASK_FARM}=1",
+            "Use `{}`: now {} tasks are programs of one rank each. If that is intended, set {TASK_FARM}=1",
             self.command, self.count
         )
     }

@@ -25,7 +25,7 @@ impl Buffer {
         let held = PyUntypedBuffer::get(object)?;
         if held.suboffsets().is_some_and(|s| s.iter().any(|&o| o >= 0)) {
             return Err(PyBufferError::new_err(
-                "the buffer is made of pointers to its rows; copy it to one block of memory first",
+                "the buffer is an array of pointers to rows; copy it to one block of memory first",
             ));
         }
         Ok(Buffer { held })

@@ -120,7 +120,7 @@ impl Audit {
 
     /// Records a handshake that failed.
     pub(crate) fn turned_away(&self, connection: &Connection, why: &Error) {
-        let left = "it left after the server's proof: it holds another key, or it has ended";
+        let left = "it closed the connection after the server's proof: it holds another key, or it was ended";
         let closed = connection.closer().is_closed();
         let event = match why {
             // Closed by this server.

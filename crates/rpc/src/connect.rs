@@ -35,7 +35,7 @@ pub fn connect_as(
         let identity = to.identity.ok_or_else(|| Error::Deployment {
             path: caller.deployment_name.clone(),
             what: format!(
-                "{} has no identity in it, so that nobody could tell it from another server; run `penstock up` of this release on it, and give clients the new file",
+                "{} has no identity in the deployment file, so clients could not tell it from another server; run `penstock up` of this release on it, and give clients the new file",
                 connection.peer()
             ),
         })?;

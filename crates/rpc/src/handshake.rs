@@ -164,7 +164,7 @@ impl Identity {
         }
         let no_administrator = |uid| {
             let what = format!(
-                "user {uid} is no administrator of deployment {}; its owner and root are on the servers' hosts, and who has a credential of `penstock credential --administrator`",
+                "user {uid} is not an administrator of deployment {}; administrators are its owner and root on the servers' hosts, and holders of a credential of `penstock credential --administrator`",
                 self.deployment_name
             );
             WireError::new(ErrorKind::Permission, what)
@@ -195,7 +195,7 @@ impl Identity {
             .all(|identity| identity.authority.is_none())
         {
             return Err(refuse(format!(
-                "{} knows no authority, so nobody can prove over TCP who he is; run `penstock down` and `penstock up` for deployment {name}, then copy its deployment file again",
+                "{} knows no authority, so no user can prove an identity over TCP; run `penstock down` and `penstock up` for deployment {name}, then copy its deployment file again",
                 self.server
             )));
         }

@@ -182,7 +182,7 @@ fn clear_stale(path: &Path) -> Result<()> {
     let metadata = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
     if !metadata.file_type().is_socket() {
         return Err(fail(
-            "a file that is no socket lies there; move it away".into(),
+            "a file that is not a socket is there; move it away".into(),
         ));
     }
     match unix_stream(path, Duration::from_secs(1)) {

@@ -573,9 +573,7 @@ fn succeed<'a>(
         }
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
-            return busy(
-                "a request that was sent on the connection before this one has not ended; try again",
-            );
+            return busy("a request of the connection before this one has not ended; try again");
         }
         state = shared
             .changed
@@ -659,7 +657,7 @@ fn finish_sessions(shared: &Shared) {
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
             log::error!(
-                "{}: {} sessions did not end; leaving them",
+                "{}: {} sessions did not end; not waiting any longer",
                 shared.name,
                 state.connections.len()
             );

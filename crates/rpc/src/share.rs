@@ -125,11 +125,11 @@ impl Share {
         let of_user = self.users.get(&uid).copied().unwrap_or(0);
         match self.rule {
             Rule::Part if of_user + more > self.of_user() => busy(format!(
-                "user {uid} has {of_user} {things} in use, and one may have {}; {advice}",
+                "user {uid} has {of_user} {things} in use, and a user may have {}; {advice}",
                 self.of_user()
             )),
             Rule::Elastic if !is_fair(of_user + more, free) => busy(format!(
-                "user {uid} has {of_user} {things} in use, and one may have {TIMES} times as many as remain free, which would be {free} of {}; {advice}",
+                "user {uid} has {of_user} {things} in use, and a user may have {TIMES} times as many as remain free, which would be {free} of {}; {advice}",
                 self.whole
             )),
             _ => Ok(()),

@@ -137,7 +137,7 @@ fn administrators_over_tcp_have_a_credential_that_says_so() {
             told.and(served.join().unwrap())
         })
     };
-    refused(shake_as(statement()), "user 500 is no administrator");
+    refused(shake_as(statement()), "user 500 is not an administrator");
     let mut administrator = statement();
     administrator.administrator = true;
     let peer = shake_as(administrator.clone()).unwrap();

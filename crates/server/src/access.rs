@@ -309,7 +309,7 @@ fn searched(execution: &Execution) -> Result<(), WireError> {
     match execution.given_up() {
         None => Ok(()),
         Some(GivenUp::TooSparse { steps }) => Err(invalid(format!(
-            "the access has too few bytes on this server: {steps} steps to find {} of them; access fewer blocks at a time",
+            "the access has too few bytes on this server: it took {steps} steps to find {} of them; access fewer blocks at a time",
             execution.position()
         ))),
         Some(GivenUp::Unwanted) => Err(invalid("the client has gone")),

@@ -124,7 +124,7 @@ fn reason(event: Event) -> &'static str {
     match event {
         Event::List => "all objects",
         Event::Remove => "its object was removed without a capability",
-        Event::Accept => "what is damaged or lost was taken as it is",
+        Event::Accept => "damage or loss was accepted as it is",
         Event::Tune => "settings were changed",
         _ => "done",
     }

@@ -500,7 +500,7 @@ impl OpenObject {
             return Err(refuse(
                 ErrorKind::LockTimeout,
                 format!(
-                    "{holder}, which has a shortcut to file {}, did not end its operation in time; is it stopped?",
+                    "{holder} has a shortcut to file {} and did not end its operation in time; is it stopped?",
                     self.id.0
                 ),
             ));
@@ -595,7 +595,7 @@ impl OpenObject {
                 return Err(refuse(
                     ErrorKind::LockTimeout,
                     format!(
-                        "a program{} has file {} open for writing through a mount that leaves it to the kernel; close it there, or mount with --no-passthrough",
+                        "a program{} has file {} open for writing through a mount, with passthrough; close it there, or mount with --no-passthrough",
                         lend_to
                             .map(|uid| format!(" of user {uid}"))
                             .unwrap_or_default(),

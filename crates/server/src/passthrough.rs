@@ -39,13 +39,13 @@ pub(crate) fn is_out(object: BorrowedFd<'_>) -> bool {
     match rustix::fs::flock(object, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             if let Err(e) = rustix::fs::flock(object, FlockOperation::Unlock) {
-                log::error!("cannot unlock an object; it is not lent any more: {e}");
+                log::error!("cannot unlock an object; it gets no passthrough any more: {e}");
             }
             false
         }
         Err(rustix::io::Errno::WOULDBLOCK) => true,
         Err(e) => {
-            log::warn!("cannot tell whether an object is lent: {e}");
+            log::warn!("cannot tell whether an object has passthrough: {e}");
             true
         }
     }

@@ -90,7 +90,7 @@ pub(crate) fn open(
             let store = penstock_store::open_new(spec, &deployment.id, id.0, lost_below)?;
             if lost_below > 0 {
                 log::warn!(
-                    "data server {}: {} is a new store; files made before now are errors where they may have lost bytes",
+                    "data server {}: {} is a new store; accesses to older files fail where bytes may be lost",
                     id.0,
                     registrar.place
                 );

@@ -527,7 +527,7 @@ impl UserBytes {
         let any = self.any.load(Ordering::Acquire);
         let text = if any { SOME } else { NONE };
         if let Err(e) = server.store().keep(Note::Limits, text) {
-            log::warn!("that users have limits on bytes is not kept: {e}");
+            log::warn!("the list of users with limits on bytes is not saved: {e}");
         }
     }
 
@@ -653,7 +653,7 @@ fn no_lease(file: FileId, away: Option<&str>) -> WireError {
         Some(why) => refuse(
             ErrorKind::Io,
             format!(
-                "file {file} cannot grow: the metadata server is not there to say what is left of its owner's limit on bytes: {why}"
+                "file {file} cannot grow: the metadata server does not answer, so it is unknown what is left of its owner's limit on bytes: {why}"
             ),
         ),
         None => refuse(

@@ -34,7 +34,7 @@ pub enum Error {
     #[error("the file's striping: {0}")]
     Layout(#[from] penstock_layout::LayoutError),
     /// The simulation ran out of events before the programs ended: an error of the simulator.
-    #[error("nothing is left to happen at {at} ns, but {waiting} ranks still wait")]
+    #[error("no event is left at {at} ns, but {waiting} ranks still wait")]
     Stuck {
         /// Virtual time.
         at: u64,

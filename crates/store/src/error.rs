@@ -137,7 +137,7 @@ impl fmt::Display for Finding {
         match &self.problem {
             Problem::BadRecord(detail) => write!(
                 f,
-                "{path}: damaged record ({detail}); its data may be whole: compare, then accept it"
+                "{path}: damaged record ({detail}); its data may be complete: compare, then accept it"
             ),
             Problem::Truncated { recorded, actual } => write!(
                 f,

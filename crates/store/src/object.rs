@@ -285,7 +285,7 @@ impl DirObject {
         log::error!("{error}; the object counts as damaged from now on");
         if let Err(e) = marked {
             self.place
-                .fail(&format!("{error}, and that could not be noted: {e}"));
+                .fail(&format!("{error}, and the damage could not be marked: {e}"));
         }
         error
     }

@@ -291,7 +291,7 @@ impl LinesReader {
         let mut words = end.split(' ');
         let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
         let (Some(lines), Some(lost), Some(sum)) = (number(10), number(10), number(16)) else {
-            return Err("its last line says nothing");
+            return Err("its last line is empty");
         };
         if lines != self.lines {
             return Err("there are more or fewer lines than were written");

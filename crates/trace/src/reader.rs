@@ -43,7 +43,7 @@ impl Reader {
             return Err(not("it is empty"));
         }
         if !head[..n].starts_with(&MAGIC[..n.min(MAGIC.len())]) {
-            return Err(not("it begins with something else"));
+            return Err(not("it does not begin with the magic of a trace"));
         }
         if n < head.len() {
             return Err(not("it ends within its header"));

@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// Bytes on a protected connection are not what the peer has sent.
     #[error(
-        "the TLS session with {peer} broke: {what}; something on the way changes bytes, or the peer is faulty"
+        "the TLS session with {peer} broke: {what}; something on the network path changes bytes, or the peer is faulty"
     )]
     Broken {
         /// The peer.

@@ -79,7 +79,7 @@ impl Revocations {
             return Err(WireError::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "{MAX_REVOCATIONS} revocations are in the list, its limit; take all credentials of a user back at once (`--revoke-user`)"
+                    "{MAX_REVOCATIONS} revocations are in the list, its limit; revoke all credentials of a user at once (`--revoke-user`)"
                 ),
             ));
         }
@@ -98,7 +98,7 @@ impl Revocations {
         Err(WireError::new(
             ErrorKind::Permission,
             format!(
-                "credential {} of user {} was taken back by an administrator; have a new one made",
+                "credential {} of user {} was revoked by an administrator; have a new one made",
                 statement.serial(),
                 statement.uid
             ),

@@ -63,20 +63,20 @@ impl TrustedFile {
 fn refuse_others(file: &Metadata, directory: &Metadata, me: u32) -> Result<(), String> {
     if file.mode() & OTHERS_WRITE != 0 {
         return Err(format!(
-            "others may write it (mode {:04o}); look at what it says, then run chmod go-w on it",
+            "others may write it (mode {:04o}); check its contents, then run chmod go-w on it",
             file.mode() & 0o7777
         ));
     }
     if directory.mode() & OTHERS_WRITE != 0 && directory.mode() & STICKY == 0 {
         return Err(format!(
-            "others may replace it: its directory has mode {:04o}; look at what it says, then run chmod go-w on the directory",
+            "others may replace it: its directory has mode {:04o}; check its contents, then run chmod go-w on the directory",
             directory.mode() & 0o7777
         ));
     }
     let owners = [0, me, directory.uid()];
     if !owners.contains(&file.uid()) {
         return Err(format!(
-            "user {} has put it there, who is neither root nor user {me} nor the owner of its directory; do not use it unless you trust that user, then copy it",
+            "it belongs to user {}, who is neither root nor user {me} nor the owner of its directory; do not use it unless you trust that user, then copy it",
             file.uid()
         ));
     }
@@ -145,7 +145,7 @@ mod tests {
             let why = TrustedFile::open(&path)
                 .and_then(|f| f.text(9))
                 .unwrap_err();
-            assert!(why.contains("user 61001 has put it there"), "{why}");
+            assert!(why.contains("it belongs to user 61001"), "{why}");
         }
     }
 }

@@ -184,7 +184,9 @@ fn changed(path: &str) -> CliError {
 }
 
 fn room(error: CliError) -> CliError {
-    error.next("make room there and give the same command again; whole files are not copied twice")
+    error.next(
+        "free space there and run the same command again; complete files are not copied twice",
+    )
 }
 
 /// A target under its temporary name, locked.

@@ -211,8 +211,8 @@ impl Location {
                 .map_err(|e| CliError::io("make the link", path, e)),
             Location::Inside(path) => {
                 let text = to.to_str().ok_or_else(|| {
-                    CliError::new(format!("{self} would lead to {to:?}, which is not UTF-8"))
-                        .next("names in Penstock are; `--links skip` leaves links out")
+                    CliError::new(format!("{self} would point to {to:?}, which is not UTF-8"))
+                        .next("names in Penstock must be; `--links skip` leaves links out")
                 })?;
                 client.symlink(path, text).map_err(|e| failed(path, e))
             }
@@ -364,7 +364,7 @@ impl fmt::Display for Location {
 
 fn not_utf8(name: &OsStr) -> CliError {
     CliError::new(format!("the name {name:?} is not UTF-8"))
-        .next("names in Penstock are; rename it, or pack it in an archive")
+        .next("names in Penstock must be; rename it, or pack it in an archive")
 }
 
 fn kind_of(kind: std::fs::FileType) -> EntryKind {

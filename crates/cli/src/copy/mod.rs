@@ -146,9 +146,9 @@ impl<'a> Context<'a> {
         if !self.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let error = CliError::new("interrupted; what was not complete has not got its name");
+        let error = CliError::new("interrupted; incomplete files have not got their names");
         Err(if self.resume {
-            error.next("the same command goes on from here")
+            error.next("the same command continues from here")
         } else {
             error
         })
@@ -231,7 +231,7 @@ impl Report {
             0 => Ok(()),
             n => Err(
                 CliError::new(format!("{} were not copied; they are named above", size::count(n)))
-                    .next("give the same command again when the causes are gone; whole files are not copied twice"),
+                    .next("run the same command again when the causes are gone; complete files are not copied twice"),
             ),
         }
     }

@@ -68,7 +68,7 @@ fn enter(place: &Location, outer: Option<Rc<Within>>) -> Result<Option<Rc<Within
     while let Some(within) = at {
         if within.id == id {
             return Err(
-                CliError::new(format!("{place} leads back to a directory that it is in"))
+                CliError::new(format!("{place} is a link to a directory that it lies in"))
                     .next("remove that link, or use `--links skip`"),
             );
         }
@@ -173,7 +173,7 @@ fn meant(cx: &Context<'_>, place: &Location, kind: EntryKind) -> Result<Option<E
         Links::Skip => Ok(None),
         Links::Follow => place.kind_behind(cx.client).map(Some),
         Links::Fail => Err(CliError::new(format!("{place} is a symbolic link"))
-            .next("`--links copy` makes it anew, `--links follow` copies what it leads to, `--links skip` leaves it out")),
+            .next("`--links copy` copies the link, `--links follow` copies what it points to, `--links skip` leaves it out")),
     }
 }
 
@@ -231,7 +231,7 @@ fn walk(
                     Ok(())
                 }
                 Some(EntryKind::Nothing) => Err(CliError::new(format!(
-                    "{} does not exist, or is a link that leads nowhere",
+                    "{} does not exist, or is a dangling link",
                     job.source
                 ))),
                 Some(EntryKind::Link) => {
@@ -298,7 +298,7 @@ fn finish(run: &Run<'_>, directories: Vec<Directory>) {
                 Some(target) if whole => directory.working.rename(target, cx.client, false),
                 Some(target) => {
                     cx.progress.say(&format!(
-                        "penstock: {target} was not made: what was copied of it waits in {}",
+                        "penstock: {target} was not made: what was copied of it is in {}",
                         directory.working
                     ));
                     Ok(())

@@ -153,7 +153,7 @@ pub fn characterise(args: &CharacteriseArgs) -> Result<ExitCode> {
     let found = match result {
         Ok(found) => found,
         Err(ProfileError::Stopped) => {
-            out::note("stopped before all loads were measured; nothing is left behind");
+            out::note("stopped before all loads were measured; all files were removed");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(e) => return Err(CliError::new(e)),

@@ -215,7 +215,7 @@ impl Agent {
                 dir.display(),
                 crate::size::bytes(room)
             ))
-            .next("make room there, or name another directory"));
+            .next("free space there, or name another directory"));
         }
         let address = Here::find()?.choose(begin.net.as_ref(), begin.hint)?;
         let ports = Ports {
@@ -507,7 +507,7 @@ impl Claim {
                 dir.display(),
                 there.unwrap_or("another host")
             ))
-            .next("it must be of each host's own, on a local disk, since it holds the host's keys and stores; and each host must be named once"));
+            .next("each host needs one of its own, on a local disk, for its keys and stores; and each host must be named once"));
         }
         if locked.is_err() {
             return Err(CliError::new(format!(

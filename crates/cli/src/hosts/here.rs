@@ -87,7 +87,7 @@ impl Here {
             [] => Err(CliError::new("no address but loopback")
                 .next("connect it to a network; `--net lo` is for trying things on one host")),
             _ => Err(CliError::new(format!(
-                "several addresses, and its name stands for none of them: {}",
+                "several addresses, and its name resolves to none of them: {}",
                 self.list()
             ))
             .next("say which with --net: an interface, or a network such as 10.1.0.0/16")),

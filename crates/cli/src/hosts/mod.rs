@@ -103,7 +103,7 @@ impl ReachArgs {
             Some(path) if path.is_absolute() => path.clone(),
             Some(path) => {
                 return Err(CliError::new(format!(
-                    "--program {} is no absolute path, and other hosts know nothing of this directory",
+                    "--program {} is not an absolute path, and other hosts do not know this directory",
                     path.display()
                 )));
             }
@@ -138,7 +138,7 @@ pub fn here(deployment: &Deployment) -> Result<Option<&str>> {
     match by_name.or_else(by_address) {
         Some(host) => Ok(Some(host)),
         None => Err(CliError::new(format!(
-            "this host ({}) is none of the deployment's: {}",
+            "this host ({}) is not one of the deployment's: {}",
             here.name(),
             names::some(&hosts)
         ))

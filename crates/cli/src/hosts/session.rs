@@ -324,7 +324,7 @@ impl Session {
             ))
             .next("install the same on all hosts, or name its path with --program"));
         }
-        Err(self.gone("it printed much, and nothing was of an agent"))
+        Err(self.gone("it printed a lot, but none of it comes from an agent"))
     }
 
     /// Asks, and waits for the answer.
@@ -406,7 +406,7 @@ impl Session {
             format!(" It printed:\n    {}", printed.join("\n    "))
         };
         CliError::new(format!("{}: {why}{status}.{printed}", self.command)).next(format!(
-            "what has to work without a question: `{} {} true` or what --via says, and `penstock` at the same path as here or at --program",
+            "two things have to work without a question: `{} {} true` or what --via says, and `penstock` at the same path as here or at --program",
             self.command, self.host
         ))
     }

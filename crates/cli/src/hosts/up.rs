@@ -90,7 +90,7 @@ fn begin(args: &UpArgs, interrupt: &Interrupt) -> Result<(Vec<Session>, Located,
     let hosts = names::named(&args.hosts)?;
     if args.reach.here {
         return Err(CliError::new(
-            "--here is for a deployment that is there, and this one would be new",
+            "--here is for an existing deployment, and this one would be new",
         ));
     }
     if !here::Here::find()?.is(&hosts[0]) {
@@ -232,7 +232,7 @@ fn all_or_nothing<T>(
     let (_, failures) = session::ask_each(sessions, "taking back", |_| Request::Undo);
     for failure in failures {
         out::note(format_args!(
-            "{}: it could not be told to take back what was done; it does by itself within {} s",
+            "{}: it could not be told to undo its part; it does so by itself within {} s",
             failure.host,
             super::message::IDLE_S
         ));
@@ -353,7 +353,7 @@ fn run(
                 which.title(),
                 began.elapsed().as_secs()
             ))
-            .next("where it waits for the metadata server, that has to run and to be reached from there"));
+            .next("if it waits for the metadata server: that has to run, and to be reachable from there"));
         }
         std::thread::sleep(PAUSE);
     };
@@ -378,7 +378,7 @@ fn looked(sessions: &mut [Session]) -> Result<Vec<(String, Looked)>> {
                 which.title(),
                 session::printable(said)
             ))
-            .next("mend the cause on that host and run `penstock up` again"));
+            .next("remove the cause on that host and run `penstock up` again"));
         }
         all.push((session.host.clone(), looked));
     }

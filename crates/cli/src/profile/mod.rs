@@ -278,7 +278,7 @@ fn to_text(p: &Profile) -> String {
         ));
         text.push_str(&match r.interval {
             None => format!(
-                "{}: sizes were passed over once, so nobody knows how much times vary; --part 20 allows more passes\n",
+                "{}: each size was measured once, so the spread of the times is unknown; --part 20 allows more passes\n",
                 name(r.op)
             ),
             Some(part) if part > VARY => format!(

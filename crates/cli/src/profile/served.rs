@@ -107,7 +107,7 @@ impl Target for ServedTarget {
         match result {
             Ok(n) if n == bytes => Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
             Ok(n) => Err(ProfileError::Options(format!(
-                "{} gave {n} of {bytes} bytes: somebody else has cut it",
+                "{} gave {n} of {bytes} bytes: another client has cut it",
                 self.path
             ))),
             Err(e) => Err(failed(doing, &self.path, e)),

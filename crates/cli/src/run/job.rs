@@ -65,7 +65,7 @@ pub fn refuse_without(job: &JobArgs) -> Result<()> {
         return Err(CliError::new(
             "--hosts, --hostfile, --net and --ports say where the deployment of --job is",
         )
-        .next("add --job, or see `penstock up --help` for one that stays"));
+        .next("add --job, or see `penstock up --help` for a permanent one"));
     }
     Ok(())
 }

@@ -247,7 +247,7 @@ pub fn refuse_static(program: &Path) -> Result<()> {
         let end = kept + n;
         if bytes[..end].windows(LINKED.len()).any(|w| w == LINKED) {
             return Err(CliError::new(format!(
-                "{} has its MPI library linked into it statically, so that nothing can be preloaded in its place",
+                "{} has its MPI library linked into it statically, so no other library can be preloaded in its place",
                 program.display()
             ))
             .next("link it with the shared library: mpicc without -static"));
@@ -283,7 +283,7 @@ pub fn require_fit(program: &Path, library: &Library, launcher: &Launcher) -> Re
         launcher.path.display()
     ))
     .next(format!(
-        "leave out --launcher, or use --launcher {right}; if it is meant, set {TASK_FARM}=1"
+        "leave out --launcher, or use --launcher {right}; if that is intended, set {TASK_FARM}=1"
     )))
 }
 
@@ -309,7 +309,7 @@ pub fn srun_plugin(
     if let Some(given) = plugin_in(arguments) {
         return match needed.is_served_by(&given) {
             Some(false) => Err(told(&format!("and {given} is given")).next(format!(
-                "leave out --mpi={given}; if it is meant, set {TASK_FARM}=1"
+                "leave out --mpi={given}; if that is intended, set {TASK_FARM}=1"
             ))),
             _ => Ok(None),
         };

@@ -216,7 +216,7 @@ impl Report {
         text += &format!(", {} of it in I/O\n", size::duration(self.io_seconds));
         if self.unfinished > 0 {
             text += &format!(
-                "  {} of {} ranks did not come to MPI_Finalize: what they did in their last second may be missing\n",
+                "  {} of {} ranks did not come to MPI_Finalize: their last second may be missing here\n",
                 self.unfinished, self.summaries
             );
         }

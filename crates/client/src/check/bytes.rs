@@ -96,10 +96,10 @@ impl<I: Inventory> Checker<'_, I> {
         for (uid, seen) in wrong {
             let mended = self.options.repair && !still.contains_key(&uid);
             let advice = match (self.options.repair, mended) {
-                (false, _) => "`penstock check --repair` has it count anew",
+                (false, _) => "`penstock check --repair` makes it count again",
                 (true, true) => "it has counted anew",
                 (true, false) => {
-                    "it has counted anew and is still wrong: start this data server again"
+                    "it has counted again and is still wrong: start this data server again"
                 }
             };
             self.find(wrong_bytes(
@@ -217,7 +217,7 @@ impl<I: Inventory> Checker<'_, I> {
                         told,
                         false,
                         format!(
-                            "the data servers count {told} bytes of user {uid} together, and the metadata server has heard of {heard}: start it again, and see whether each data server reaches it"
+                            "the data servers count {told} bytes of user {uid} together, but the metadata server knows of {heard}: start it again, and check that each data server reaches it"
                         ),
                     ));
                 }

@@ -13,7 +13,7 @@ impl<I: Inventory> Checker<'_, I> {
             let mended = if repair {
                 ""
             } else {
-                "; `penstock check --repair` puts that right"
+                "; `penstock check --repair` corrects that"
             };
             self.find(CheckFinding {
                 kind: FindingKind::WrongCount,

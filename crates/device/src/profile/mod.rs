@@ -95,7 +95,7 @@ pub enum ProfileError {
         wanted: u64,
     },
     /// The caller stopped it; nothing is left behind.
-    #[error("stopped before the profile was complete; nothing is left behind")]
+    #[error("stopped before the profile was complete; all files were removed")]
     Stopped,
 }
 

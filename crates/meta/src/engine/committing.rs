@@ -31,7 +31,7 @@ impl State {
         }
         if reaped > 0 {
             log::info!(
-                "{reaped} removed files are open nowhere any more; `penstock check --repair` frees their bytes"
+                "{reaped} removed files are no longer open anywhere; `penstock check --repair` frees their bytes"
             );
             self.group.changed(clock);
         }

@@ -47,7 +47,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle> {
 }
 
 fn count_once(shared: &Shared) {
-    log::info!("the files of each user are counted, once: until that is done no limits hold");
+    log::info!("the files of each user are counted, once; until then no limits hold");
     let mut state = shared.state();
     let mut number = None;
     while state.closed.is_none() {

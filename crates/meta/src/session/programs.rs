@@ -40,7 +40,7 @@ impl Session {
         if number == 0 {
             return Err(error(
                 ErrorKind::InvalidArgument,
-                "this connection is of no program; connect with the number of one",
+                "this connection belongs to no program; connect with a program's number",
             ));
         }
         self.unregister();
@@ -61,7 +61,7 @@ impl Session {
         let Some(server) = self.caller.server else {
             return Err(error(
                 ErrorKind::Permission,
-                "only data servers report what went through them",
+                "only data servers report their work",
             ));
         };
         let (decision, fresh) = self.shared.control.heard(server.0, &report);

@@ -38,7 +38,7 @@ impl Connection {
             self.tls = None;
             let why = WireError::new(
                 ErrorKind::Version,
-                "TCP connections to this server are TLS sessions: give the client the deployment file that the server has, and the same release of Penstock",
+                "TCP connections to this server are TLS sessions: give the client the server's deployment file, and the same release of Penstock",
             );
             self.turn_away(&why)?;
             return Err(Error::Refused(why));

@@ -94,7 +94,7 @@ impl Session<'_> {
             }))
         };
         if self.acting.process.is_none_or(|who| who.uid != 0) {
-            return no("objects are lent to root of the same host");
+            return no("passthrough is for root of the same host");
         }
         let queue = &self.server.queue;
         if !self.server.options.shortcuts || queue.is_on() {
