@@ -142,6 +142,28 @@ def test_names_of_the_glossary_are_in_the_code():
     assert wrong == [], "\n".join(wrong)
 
 
+# The field's words, and ours, that `--help` uses and that are not plain English.
+WORDS = """access pattern, administrator, aggregation, aggregator, audit log, authority, capability, case, client key, cohort,
+credential, damaged object, data server, deployment, embedded deployment, fault injection, garbage collection, generation, hard limit,
+grace period, hint, host credential, launcher, layout, manifest, metadata server, method, modelled device, object, passthrough,
+planted bug, prediction, profile, program, quantum, quota, range lock, ratio, revocation, scenario, scheduling algorithm, seed,
+shortcut, slice, soft limit, staging, staleness, starvation bound, store, stripe unit, trace, two-phase, virtual request"""
+
+
+def test_words_of_the_commands_are_in_the_glossary():
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", page, re.MULTILINE)]
+    known = {word.strip() for row in rows if len(row) == 3 for word in row[0].split(",")}
+    known |= {word for row in rows if len(row) == 3 for word in re.findall(r"\*([\w -]+)\*", row[1])}
+    commands = re.findall(r"^  ([a-z][a-z-]*)  ", penstock("--help").out.split("Commands:")[1], re.MULTILINE)
+    told = "".join(penstock(c, "--help", check=False).out for c in commands if c not in ("help", "layout", "generate"))
+    text = " ".join((told + "".join((ROOT / name).read_text() for name in pages())).lower().split())
+    words = [" ".join(word.split()) for word in WORDS.split(",")]
+    assert len(commands) > 20 and len(words) > 40
+    assert [word for word in words if word not in known] == [], "they need a row of the glossary"
+    assert [word for word in words if word not in text] == [], "nobody uses these"
+
+
 # Of the tests and the build, not of users.
 INTERNAL = re.compile(r"PENSTOCK_(?:TEST_\w+|UPDATE_DOCS|PROFILE|VENV|EXPECTED|ABI|STANDARD_ABI)")
 
