@@ -1,8 +1,8 @@
 """The demo: four unmodified MPI programs, each under five methods and Penstock's own choice, beside MPICH's ROMIO;
 every byte checked.
 
-Each run is `penstock run --method M -- EXAMPLE penstock:/NAME --verify`: a file system of its own in one process
-(metadata and 4 data servers, 64 KiB stripe unit). Beside each measured count stand what the source's model gives
+Each run is `penstock run --method M -- EXAMPLE penstock:/NAME --verify`. It has a file system of its own in one process:
+metadata and 4 data servers, 64 KiB stripe unit. Beside each measured count stand what the source's model gives
 by arithmetic (scripts/model.py) and what the source printed. ROMIO is the same program under plain mpiexec, on an
 ordinary file beside the servers' stores; it and Penstock's own choice run in turn. The table also goes to
 target/demo/table.json. Problems are a quarter of the published ones, which takes a minute; --full has those.

@@ -5,11 +5,15 @@
     .venv/bin/python experiments/scheduling/detect_real.py --sched tree             servers that look at files themselves, too
 
 Runs `pattern.c` under MPI over {read, write} x {one file, a file per process} x {contiguous, strided, random} x {small,
-large} x processes x {1, 4 programs}, each case once on a store in memory and once on a modelled disk, with sizes and barriers
-drawn at random, with each of the numbers of data servers. The running servers are traced (`penstock tune trace=on`), a case labels all windows of its
-traces. Two reports: the delivered tree, which has seen simulated traces only, and a tree that is learnt from the real
-ones, cross-validated with all windows of a run in one fold. With `--sched`, a third: what servers that choose their algorithm
-say of each file when its programs have just ended (`penstock status`), from its last 256 requests.
+large} x processes x {1, 4 programs}. Each case runs once on a store in memory and once on a modelled disk, with random sizes
+and barriers, with each of the numbers of data servers. The running servers are traced (`penstock tune trace=on`), and a case
+labels all windows of its traces.
+
+Reports:
+    the delivered tree      trained on simulated traces only
+    a tree of these traces  cross-validated with all windows of a run in one fold
+    with `--sched`          what servers that choose their algorithm report of each file when its programs have just ended
+                            (`penstock status`), from its last 256 requests
 """
 
 import argparse

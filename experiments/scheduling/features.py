@@ -4,9 +4,9 @@
     .venv/bin/python experiments/scheduling/real.py means runs.csv > judge.csv
     .venv/bin/python experiments/scheduling/features.py experiments/scheduling/measured.csv judge.csv
 
-Learnt from the first file and judged on the second, whose runs had other seeds: a choice is right when its mean rate is within 5% of
-the largest. Inputs: what T3 sees (operation, files, order, size, ratio), the same without the order, and with the number of
-processes besides, which servers do not see. Learners: the nearest situation (`own`), a regression tree and a forest of the
+Trained on the first file and judged on the second, whose runs had other seeds. A choice is right when its mean rate is within 5% of
+the largest. Inputs: those of T3 (operation, files, order, size, ratio), the same without the order, and the same with the number
+of processes, which servers do not see. Learners: the nearest situation (`own`), a regression tree and a forest of the
 parts of the best rate. Held out: the seeds alone; a tenth of the situations; all of a device; all with 8 or 16 processes. Then the
 standard deviations of what is expected by how far the nearest situation is, of which `select/own.rs` has the rounded values.
 """

@@ -9,15 +9,19 @@
 
 The source's cross-product {write, read} x {1, 4 programs} x {one file contiguous, one file strided, a file per process} x
 {16, 256 KiB} x {8, 16 processes} on one device. For each situation a deployment with one data server is started, whose modelled
-device answers in real time, and MPI programs (pattern.c) that go on until they are told to stop. Meanwhile the server's algorithm is changed
-again and again (`penstock tune sched=`): a round is a window under each algorithm in an order drawn at random, so that what drifts
-hits all alike. Neither the first seconds of the programs count nor what follows a change at once. `sched=tree` and `sched=online` are of each round, too; `online` begins anew each
-time and runs for longer, all but its first second counts. With --at-most, rounds of those algorithms follow of which it is not sure
-yet on which side of 95% of the best they are (three standard errors), as long as there are any and time is left. Rates are the server's own (`penstock status`): bytes by its clock.
+device answers in real time. MPI programs (pattern.c) run until they are told to stop.
 
-Results are appended to a file situation by situation; what is in it already is not measured again. Several situations run side by
-side (--jobs and --small), since disks mostly make programs wait: the machine has to have processor time left. Which ones is drawn, so that those
-that need most of it do not meet.
+Meanwhile the server's algorithm is changed again and again (`penstock tune sched=`). A round is a window under each algorithm,
+in random order, so that drift affects all alike. The first seconds of the programs do not count, nor does the time just after a
+change. Each round has `sched=tree` and `sched=online`, too; `online` starts afresh each time and runs longer, and all but its
+first second counts. Rates are the server's own (`penstock status`): bytes by its clock.
+
+With --at-most, further rounds follow while time is left. They have the algorithms of which it is uncertain whether they reach 95%
+of the best (three standard errors).
+
+Results are appended to a file situation by situation; a situation that is in the file is not measured again. Several situations
+run side by side (--jobs and --small), since disks mostly make programs wait: the machine has to have processor time left. Their
+order is random, so that those that need most processor time do not meet.
 """
 
 import argparse

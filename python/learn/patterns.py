@@ -4,7 +4,7 @@
     python python/learn/patterns.py windows.csv --export crates/sched/data/patterns.json
 
 Prints the report: confusion matrix, precision and recall by 10-fold cross-validation in which all windows of one run
-stay in one fold, accuracy on numbers of processes that were held out, and what the source's two figures alone give.
+stay in one fold. Then accuracy on held-out numbers of processes, and with the source's two figures alone.
 """
 
 import argparse

@@ -293,8 +293,8 @@ class PenstockFileSystem(AbstractFileSystem):
 class Reader(AbstractBufferedFile):
     """A file opened for reading, with fsspec's caches (``cache_type``, ``block_size``, ``cache_options``).
 
-    The default reads one block ahead: 1 MiB where calls are sequential, and no more than was asked for where a single
-    call asks for more than that.
+        The default reads one block ahead: 1 MiB where calls are sequential. A single larger call reads no more than it asks
+    for.
     """
 
     def __init__(self, fs: PenstockFileSystem, path: str, *args: Any, **kwargs: Any) -> None:

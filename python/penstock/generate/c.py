@@ -1,9 +1,8 @@
 """Code in C and C++ for all levels.
 
 Ids, sizes and helper functions stand where `#use_io` was; a file is opened where its definitions were; each block of
-accesses becomes one braced block. All generated names begin with `io_`. Sizes are MPI_Offset (64 bits): a product of sizes
-that passes 2^63 stops the program, one that passes 2^31 is nothing special, because counts go into datatypes of one
-dimension each.
+accesses becomes one braced block. All generated names begin with `io_`. Sizes are MPI_Offset (64 bits). A product of sizes
+above 2^63 stops the program. One above 2^31 is fine, because counts go into datatypes of one dimension each.
 """
 
 from penstock.generate import method

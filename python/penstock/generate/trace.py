@@ -2,7 +2,7 @@
 
 A trace holds what servers were asked for: offsets in objects, bytes, ranks and calls. From it follow the file's ranges of
 each rank, and from those a shape: rows that ranks hold whole, columns, or elements in turn. Names, types and files' paths
-are not in a trace, so what is proposed says `double` where all ranges are multiples of 8 bytes, and has to be read.
+are not in a trace. So the proposal has `double` where all ranges are multiples of 8 bytes, and the user has to check it.
 """
 
 import csv

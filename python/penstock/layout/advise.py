@@ -1,12 +1,12 @@
 """Chunk shapes for HDF5 and Zarr, and striping units, from a trace of what a program did to a plain array.
 
-Cost of a chunk shape: the bytes that its chunks move when each rank repeats its calls through a cache of whole chunks,
-least recently used first out. HDF5's cache is 1 MiB a data set by default, and larger chunks are not cached; Zarr has
+Cost of a chunk shape: the bytes that its chunks move when each rank repeats its calls through a cache of whole chunks.
+The cache evicts the least recently used chunk. HDF5's cache is 1 MiB a data set by default, and larger chunks are not cached; Zarr has
 none. A chunk at the array's edge has full size.
 
-The search starts from shapes that the calls suggest (their boxes, whole rows, cubes), and from those that would be best
-without a cache and with a boundless one, which is counted without running the calls through a cache. From there it
-halves or doubles dimensions as long as that saves bytes: some tens of shapes are priced, where there may be thousands.
+The search starts from shapes that the calls suggest (their boxes, whole rows, cubes). It also starts from the shapes that
+are best without a cache and with an unbounded one, whose cost needs no simulation of a cache. From there it halves or doubles
+dimensions as long as that saves bytes: it computes the cost of some tens of shapes, where there may be thousands.
 """
 
 import csv

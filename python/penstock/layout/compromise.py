@@ -1,8 +1,8 @@
 """An order within shares that suits all references to an array (ours; the source follows the most significant nest alone).
 
-Where references cross a share in different directions, square tiles of about a block serve each of them. Orders and
-tiles are priced by the blocks that the nests load into a thread's part of its first cache: per reference, the largest
-inner part of the nest whose blocks fit there keeps them, and the loops around it load them again.
+Where references cross a share in different directions, square tiles of about a block serve each of them. The cost of
+orders and tiles is the number of blocks that the nests load into a thread's part of its first cache. Per reference, the
+largest inner part of the nest whose blocks fit there keeps them; the loops around it load them again.
 """
 
 from itertools import combinations, permutations
@@ -17,8 +17,8 @@ PERMUTED = 3
 def choose(array, extents, nests, block, room, start):
     """The best (tiles, outer, inner) for an array, at first `start`.
 
-    `extents` are those of the array, `nests` a list of (weight, loops) where loops is a list of (trips, steps per dimension)
-    from the outermost, and `room` the blocks that a thread may keep.
+        `extents` are those of the array, `room` the blocks that a thread may keep. `nests` is a list of (weight, loops), where
+    loops is a list of (trips, steps per dimension) from the outermost.
     """
     item = array.item
     best, least = start, price(start, extents, nests, item, block, room)

@@ -1,8 +1,8 @@
 """Rewrites a file to a layout, or back: whole and verified, or not at all.
 
-The new file is written beside its final name, synced, compared byte for byte with the source through the other
-direction's formula, and only then named. A run that is killed leaves the source as it was, and an unfinished file that
-the next run takes over. `user.penstock.layout` (an extended attribute, where the file system has them) tells a re-laid
+The new file is written beside its final name and synced. It is compared byte for byte with the source through the other
+direction's formula, and only then renamed. A run that is killed leaves the source unchanged, and an unfinished file that
+the next run continues. `user.penstock.layout` (an extended attribute, where the file system has them) tells a re-laid
 file from a plain one.
 """
 

@@ -1,8 +1,8 @@
 """The source's figure 20: how much faster 16 programs are in planned layouts, on simulated caches (IT section 4).
 
-The source names three groups: no gain, 8 to 13%, 21 to 26%. It prints no sizes and no shares of I/O. So each program
-computes here for so long that I/O is the same share of its time in C order, and that one share is set by `swim` alone:
-the middle of its group. What is compared is the group of each other program; the bounds lie halfway between the groups.
+The source names three groups: no gain, 8 to 13%, 21 to 26%. It prints no sizes and no shares of I/O. So the
+computing time of each program is chosen such that I/O in C order has the same share of the time in all. `swim` alone sets
+that share: the middle of its group. What is compared is the group of each other program; the bounds lie halfway between the groups.
 """
 
 from dataclasses import dataclass

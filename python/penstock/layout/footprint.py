@@ -1,8 +1,8 @@
 """Block footprint: how many distinct blocks of each cache level hold a thread's share (IT section 4, figure 16).
 
 In the file a share is a loop nest: rounds of the whole pattern, repetitions of each cache's pattern within, chunks. The
-blocks that such a nest touches are counted without its elements: what one level touches depends on its start modulo the
-block, so starts repeat with a period. Rounds in which some share has ended already are counted chunk by chunk.
+blocks that such a nest touches are counted without visiting its elements. The blocks of one level depend on its start modulo
+the block, so starts repeat with a period. Rounds in which some share has ended already are counted chunk by chunk.
 """
 
 from dataclasses import dataclass

@@ -92,10 +92,12 @@ class Cyclic:
 
 @dataclass(frozen=True)
 class Layout:
-    """See the module. `outer` and `inner` are the orders of tiles and of elements in a tile, the slowest first.
+    """A closed-form layout of one array.
 
-    For each share: `chunk` elements, `nodes` (the cache that serves it at each level, the whole last), `chunks` (W at each
-    level) and its `rank` from left to right in the pattern.
+    `outer` and `inner` are the orders of tiles and of elements in a tile, the slowest first.
+
+    For each share: `chunk` elements; `nodes`, the cache that serves it at each level, the whole last; `chunks`, W at each
+    level; and `rank`, its place from left to right in the pattern.
     """
 
     array: str

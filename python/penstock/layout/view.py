@@ -1,7 +1,7 @@
 """MPI datatypes over a re-laid file: a program reads and writes sections by the array's own subscripts.
 
-MPI wants the displacements of a file view in ascending order. So a section becomes two datatypes: a filetype with the
-section's places in ascending order, and a memory datatype with the elements in the same order. A program that sets this
+MPI wants the displacements of a file view in ascending order. So a section becomes two datatypes. The filetype has the
+section's offsets in ascending order, the memory datatype has the elements in the same order. A program that sets this
 view and passes (buffer, 1, memtype) finds the elements in its buffer as if the file had C order.
 """
 
