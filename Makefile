@@ -126,6 +126,7 @@ test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
 
 # Most tests wait for processes, so three workers keep two cores busy. A file's tests share its mounts and deployments.
+# Those that run alone run also where others failed: a second run repeats failed tests only.
 WORKERS := -n 3 --dist loadfile
 # Which marks, followed by another condition; `make test-all` leaves it empty.
 MARKED := not long and
@@ -134,8 +135,10 @@ NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: packages examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example reader --example newcomer --example thief --example names
-	$(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
-	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
+	status=0; \
+	    $(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING) || status=1; \
+	    $(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING) || status=1; \
+	    exit $$status
 
 test-all: h5py
 	cargo test --workspace --no-fail-fast
