@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(said.kind, ErrorKind::Busy);
         assert_eq!(
             said.message,
-            "user 7 has 25 things of the server in use, and one may have 25; close some"
+            "user 7 has 25 things of the server in use, and a user may have 25; close some"
         );
         assert!(share.room(9, 25).is_ok() && share.room(9, 26).is_err());
         assert_eq!((fill(&mut share, 9), fill(&mut share, 10)), (25, 25));
@@ -244,7 +244,7 @@ mod tests {
         let said = share.room(1, 1).unwrap_err();
         assert_eq!(
             said.message,
-            "user 1 has 768 places of the server in use, and one may have 3 times as many as remain free, which would be 255 of 1024; close some"
+            "user 1 has 768 places of the server in use, and a user may have 3 times as many as remain free, which would be 255 of 1024; close some"
         );
         assert_eq!((fill(&mut share, 2), fill(&mut share, 3)), (192, 48));
         // Released units are there for all, and a user without any gets the last one.

@@ -200,7 +200,7 @@ fn stale_sockets_are_replaced_and_live_ones_respected() {
         identity: None,
     };
     let third = serve(&address, Arc::new(Echo), keys(), ServeLimits::default());
-    assert!(third.err().unwrap().to_string().contains("no socket"));
+    assert!(third.err().unwrap().to_string().contains("not a socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
 

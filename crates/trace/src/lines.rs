@@ -381,7 +381,7 @@ mod tests {
         for (from, to, why) in [
             ("\n500\n", "\n501\n", "checksum"),
             ("\n500\n", "\n", "more or fewer"),
-            ("= 1000", "= many", "says nothing"),
+            ("= 1000", "= many", "is empty"),
             ("numbers", "letters", "no trace"),
         ] {
             std::fs::write(&path, text.replace(from, to)).unwrap();

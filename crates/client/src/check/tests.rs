@@ -727,5 +727,5 @@ fn bytes_that_the_metadata_server_has_not_heard_of_are_named() {
     assert_eq!(kinds(&report), [FindingKind::WrongBytes]);
     assert!(!report.clean && report.findings[0].server.is_none());
     assert!(report.findings[0].message.contains("300 bytes of user 7"));
-    assert!(report.findings[0].message.contains("heard of 303"));
+    assert!(report.findings[0].message.contains("knows of 303"));
 }
