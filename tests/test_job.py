@@ -279,10 +279,10 @@ def test_a_clean_of_another_users_job_is_refused(job):
         return subprocess.run(command, capture_output=True, text=True, check=False, **identity)
 
     refused = by(news)
-    assert refused.returncode == 1 and f"is user {games.pw_uid}'s" in refused.stderr
+    assert refused.returncode == 1 and f"belongs to user {games.pw_uid}" in refused.stderr
     # An epilog acts for the job's user: what another one has put there is neither touched nor a reason to fail.
     said = job.clean("--here", "--user", news.pw_uid)
-    assert f"is user {games.pw_uid}'s" in said.err and job.directory().is_dir()
+    assert f"belongs to user {games.pw_uid}" in said.err and job.directory().is_dir()
     assert by(games).returncode == 0 and nothing_left(job)
 
 

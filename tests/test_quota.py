@@ -140,7 +140,7 @@ def test_users_see_themselves_and_administrators_all(limits, d):
     everybody = quota(limits, "--all")
     assert {0, BOB} <= {user["uid"] for user in everybody["users"]} and everybody["counted"]
     for args, word in (
-        (["set", "root", "--files-hard", 5], "never limited"),
+        (["set", "root", "--files-hard", 5], "has no limits"),
         (["set", "nobody-of-that-name", "--files-hard", 5], "no user"),
         (["set", ALICE, "--files-soft", 5, "--files-hard", 4], "above the hard one"),
         (["set", ALICE], "--files-soft"),
