@@ -324,6 +324,18 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         .map_err(io)
 }
 
+/// Refuses the names of another deployment.
+fn check_deployment(directory: &Path, found: &str, expected: &str) -> Opened<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(StoreError::WrongDeployment {
+        path: directory.display().to_string(),
+        found: found.to_owned(),
+        expected: expected.to_owned(),
+    })
+}
+
 /// Opens the database, repairs it after a crash, and with `check` reads it completely.
 fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Database, Snapshot)> {
     let path = directory.join(DATABASE);
@@ -390,13 +402,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             snapshot.facts.format
         )));
     }
-    if snapshot.facts.deployment != deployment {
-        return Err(StoreError::WrongDeployment {
-            path: directory.display().to_string(),
-            found: snapshot.facts.deployment,
-            expected: deployment.to_owned(),
-        });
-    }
+    check_deployment(directory, &snapshot.facts.deployment, deployment)?;
     if check {
         let verify = |snapshot: &Snapshot| {
             unpanicked(|| scrub::all(snapshot))
