@@ -23,13 +23,16 @@ TEXTS = ("license", "licence", "copying", "notice", "unlicense")
 
 
 def metadata():
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(
-            f"packaging/licences.py: `{' '.join(command)}` failed; `cargo fetch` brings what it needs\n{done.stderr}"
-        )
-    return json.loads(done.stdout)
+    """What `cargo metadata` says. Where only this system's crates were fetched, it fetches those of other systems, too."""
+    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
+    for more in (["--offline"], []):
+        done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+    sys.exit(
+        f"packaging/licences.py: `{' '.join(command)}` failed; on a host with a network `cargo fetch` brings what it needs\n"
+        f"{done.stderr}"
+    )
 
 
 def linked(found):

@@ -344,7 +344,8 @@ def test_wheels_run_with_old_c_libraries(machine, tmp_path, deployment):
     wanted = run("readelf", "--dyn-syms", "-W", extension).stdout
     assert "PyModule_" in wanted and "libpython" not in run("readelf", "-dW", extension).stdout
     (metadata,) = (tmp_path / "wheel").rglob("METADATA")
-    assert set(re.findall(r"^Provides-Extra: (.*)$", metadata.read_text(), re.MULTILINE)) == {"fsspec", "xarray"}
+    extras = set(re.findall(r"^Provides-Extra: (.*)$", metadata.read_text(), re.MULTILINE))
+    assert extras == {"fsspec", "layout", "xarray"}
     if machine == os.uname().machine:
         run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "venv")
         python = tmp_path / "venv" / "bin" / "python"
