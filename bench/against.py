@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import process
+
 import bench
 
 SYNCED = bench.RECORDS["contig/1MiB/write"]
@@ -58,7 +60,7 @@ class Trees:
                 sys.exit(f"against: {tree} is not built; run 'make build' there")
         self.dir = Path(tempfile.mkdtemp(prefix="penstock-against-", dir=disk))
         self.io = self.dir / "io"
-        bench.run([bench.VENV / "bin" / "mpicc", "-O2", "-o", self.io, bench.ROOT / "bench" / "io.c"])
+        process.run([process.VENV / "bin" / "mpicc", "-O2", "-o", self.io, process.ROOT / "bench" / "io.c"])
 
     def close(self):
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -71,7 +73,7 @@ class Trees:
         keys = {**record["keys"], "coll": record["coll"]}
         command += ["--", self.io, record["case"], record["op"], f"penstock:/{record['case']}"]
         before = written(self.dir)
-        result = bench.last_json(bench.run([*command, *(f"{k}={v}" for k, v in keys.items())])[0])
+        result = process.last_json(process.run([*command, *(f"{k}={v}" for k, v in keys.items())])[0])
         requests, kib = (after - earlier for after, earlier in zip(written(self.dir), before, strict=True))
         return result["bytes"] / result["seconds"], requests / (result["reps"] + bench.WARM), kib / max(1, requests)
 

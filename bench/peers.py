@@ -20,8 +20,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RELEASE = ROOT / "target" / "release"
+from process import EXAMPLES, PENSTOCK, Failed, run
+
 # GlusterFS refuses 127.0.0.1 as the name of a brick's host.
 HOST = "127.0.0.2"
 SERVERS = 4
@@ -29,17 +29,6 @@ SERVERS = 4
 CALLS = {"stat": (3, 2), "open, read 4 KiB, close": (8, 2), "create, write, close": (15, 2), "unlink": (10, 2)}
 PROGRAMS = ("listing with sizes", "cp -r", "git clone", "rsync")
 FASTER = 2
-
-
-class Failed(Exception):
-    pass
-
-
-def run(command, **more):
-    done = subprocess.run([str(c) for c in command], check=False, capture_output=True, text=True, timeout=900, **more)
-    if done.returncode:
-        raise Failed(f"{' '.join(str(c) for c in command)}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
-    return done.stdout
 
 
 def wait_for_mount(point):
@@ -53,11 +42,10 @@ def wait_for_mount(point):
 def penstock(at, stack):
     home, point = at / "penstock", at / "mount-penstock"
     point.mkdir()
-    program = RELEASE / "penstock"
-    run([program, "up", home, "--servers", SERVERS])
-    stack.callback(run, [program, "down", home])
-    run([program, "mount", point, "-d", home])
-    stack.callback(run, [program, "umount", "--lazy", point])
+    run([PENSTOCK, "up", home, "--servers", SERVERS])
+    stack.callback(run, [PENSTOCK, "down", home])
+    run([PENSTOCK, "mount", point, "-d", home])
+    stack.callback(run, [PENSTOCK, "umount", "--lazy", point])
     return point
 
 
@@ -107,7 +95,7 @@ def empty(at, stack):
     plain, point = at / "plain", at / "mount-empty"
     plain.mkdir()
     point.mkdir()
-    daemon = subprocess.Popen([RELEASE / "examples" / "passthrough", plain, point])
+    daemon = subprocess.Popen([EXAMPLES / "passthrough", plain, point])
     stack.callback(daemon.wait, 30)
     stack.callback(run, ["umount", "-l", point])
     wait_for_mount(point)
