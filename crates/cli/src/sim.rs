@@ -148,7 +148,7 @@ fn replay(args: &SimArgs) -> Result<()> {
         ]);
         if !replayed.whole {
             out::note(format_args!(
-                "{} has no end, as its server was killed; the calls up to there were replayed",
+                "{} has no end: its server was killed, or still runs; the calls up to there were replayed",
                 path.display()
             ));
         } else if replayed.lost > 0 {

@@ -291,7 +291,7 @@ impl LinesReader {
         let mut words = end.split(' ');
         let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
         let (Some(lines), Some(lost), Some(sum)) = (number(10), number(10), number(16)) else {
-            return Err("its last line is empty");
+            return Err("its last line lacks a number");
         };
         if lines != self.lines {
             return Err("there are more or fewer lines than were written");
@@ -381,7 +381,7 @@ mod tests {
         for (from, to, why) in [
             ("\n500\n", "\n501\n", "checksum"),
             ("\n500\n", "\n", "more or fewer"),
-            ("= 1000", "= many", "is empty"),
+            ("= 1000", "= many", "lacks a number"),
             ("numbers", "letters", "no trace"),
         ] {
             std::fs::write(&path, text.replace(from, to)).unwrap();
