@@ -23,6 +23,7 @@ CLEAN = [
     "crates/rpc",
     "crates/sched",
     "crates/sim",
+    "crates/store",
     "crates/wire",
     "fuzz",
 ]

@@ -1,5 +1,5 @@
-//! Strided reads and writes of one page-cached object: the figures in the head of `execute.rs`.
-//! GB/s by CPU time (both threads' together), which neighbours on the machine hardly disturb; median of 5.
+//! Strided reads and writes of one page-cached object: the figures in the head of `execute.rs`. GB/s by CPU time (of
+//! both threads together), which other load on the machine hardly disturbs; median of 5.
 //! `cargo run --release -p penstock-store --example strided [dir:PATH | memory]`
 #![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
@@ -38,7 +38,7 @@ fn work(
             }
         }
         "read8" => {
-            // Memory in pieces of 8 of 16 bytes.
+            // Memory in pieces of 8 bytes every 16.
             let len = memory.len() as u64 / 2;
             let tile = Loop::bytes(8).resized(0, 16).unwrap();
             let pattern = Pattern::new(0, tile, 0, len).unwrap();
@@ -63,7 +63,7 @@ fn work(
     }
 }
 
-/// Seconds of processor used by this process.
+/// CPU seconds used by this process.
 fn used() -> f64 {
     let t = clock_gettime(ClockId::ProcessCPUTime);
     t.tv_sec as f64 + 1e-9 * t.tv_nsec as f64

@@ -1,19 +1,18 @@
-//! Open objects, so that a request does not open its file anew.
+//! A cache of open objects, so that a request does not open its file again.
 //!
-//! Problem: descriptors are few, objects are many, and an object must never be open twice (two copies
-//! would disagree about its record).
-//! Idea: second chance (clock), an approximation of LRU whose hit costs one bit: the hand clears the
-//! used bit of what it passes and takes the first entry unused since its last round. Entries held by
-//! callers are passed over, so that the cache can exceed its bound by what is in use and no more. So are entries with
-//! writes that no sync has covered: the system may forget that it could not write them back once nobody has the
-//! file open. The caller syncs those that are in the way ([`Cache::unclean`]).
+//! Problem: descriptors are scarce and objects many. An object must never be open twice, because the two copies would
+//! disagree about its record. Idea: second chance (clock), an approximation of LRU whose hit costs one bit. The hand
+//! clears the used bit of what it passes and takes the first entry unused since its last round. Entries held by callers
+//! are skipped, so that the cache exceeds its bound only by what is in use. So are entries with unsynced writes: the
+//! system may forget a write-back error once nobody has the file open. The caller syncs entries that block eviction
+//! ([`Cache::unclean`]).
 use penstock_layout::FileId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Idle objects.
+/// Open objects.
 pub(crate) struct Cache<T> {
-    /// Nothing is lost when it is closed.
+    /// Whether closing it loses nothing.
     clean: fn(&T) -> bool,
     place: HashMap<FileId, usize>,
     ring: Vec<Entry<T>>,
@@ -42,11 +41,11 @@ impl<T> Cache<T> {
         Some(entry.object.clone())
     }
 
-    /// Puts in an object that is not there yet, keeping at most `bound` idle ones. What it displaces is handed back, to be
+    /// Inserts an object that is not there yet, keeping at most `bound` idle ones. Returns evicted objects, to be
     /// closed outside the caller's lock.
     #[must_use]
     pub(crate) fn insert(&mut self, id: FileId, object: Arc<T>, bound: usize) -> Vec<Arc<T>> {
-        // Room for the new one; more than one leaves only when a crowd in use has shrunk again.
+        // Makes room for the new one; more than one is evicted only when many objects in use have been released.
         let excess = (self.ring.len() + 1).saturating_sub(bound.max(1));
         let displaced = self.displace(excess.min(2));
         self.place.insert(id, self.ring.len());
@@ -58,7 +57,7 @@ impl<T> Cache<T> {
         displaced
     }
 
-    /// Takes out at most `most` idle clean objects.
+    /// Evicts at most `most` idle clean objects.
     #[must_use]
     pub(crate) fn displace(&mut self, most: usize) -> Vec<Arc<T>> {
         let mut displaced = Vec::new();
@@ -69,7 +68,8 @@ impl<T> Cache<T> {
         displaced
     }
 
-    /// At most `most` idle objects that have to be synced before they may be closed, if there are more than `bound` objects.
+    /// At most `most` idle objects that must be synced before they can be evicted, if there are more than `bound`
+    /// objects.
     pub(crate) fn unclean(&self, bound: usize, most: usize) -> Vec<Arc<T>> {
         if self.ring.len() <= bound.max(1) {
             return Vec::new();
@@ -92,7 +92,7 @@ impl<T> Cache<T> {
         self.place.contains_key(&id).then(|| self.take(id))?
     }
 
-    /// The entry to displace: two rounds of the hand find one unless all are held by callers.
+    /// The entry to evict: two rounds of the hand find one unless callers hold all.
     fn victim(&mut self) -> Option<FileId> {
         for _ in 0..2 * self.ring.len() {
             self.hand = (self.hand + 1) % self.ring.len();
@@ -164,7 +164,7 @@ mod tests {
         for id in 0..10 {
             drop(cache.insert(FileId(id), Arc::new(AtomicBool::new(id == 3)), 4));
         }
-        // The clean one has gone, the others are in the way.
+        // The clean one was evicted, the others block eviction.
         assert!(cache.get(FileId(3)).is_none() && cache.ring.len() == 9);
         assert!(cache.unclean(9, 5).is_empty());
         let unclean = cache.unclean(4, 5);

@@ -1,4 +1,4 @@
-//! Positioned I/O on a raw descriptor: partial transfers, interruptions and the limits of one call.
+//! Positioned I/O on a raw descriptor: handles partial transfers, interruptions and the limits of one call.
 use crate::mappable::Mappable;
 use crate::{Object, StoreError};
 use penstock_layout::ObjectOffset;
@@ -49,7 +49,7 @@ pub(crate) fn read_vectored_at(
     while !bufs.is_empty() {
         let now = bufs.len().min(MAX_VECTORS);
         let got = match &mut bufs[..now] {
-            // Cheaper by the copying of a vector.
+            // Saves copying a vector.
             [only] => penstock_host::fs::pread(fd, &mut only[..], at + done as u64),
             several => penstock_host::fs::preadv(fd, several, at + done as u64),
         };
@@ -88,7 +88,7 @@ pub(crate) fn write_vectored_at(
         while n > 0 {
             let len = bufs[0].len();
             if n < len {
-                // A cut buffer is finished by itself: the slices are not ours to change.
+                // A partly transferred buffer is finished separately, because the slices must not be changed.
                 write_at(fd, at, &bufs[0][n..])?;
                 at += (len - n) as u64;
                 n = len;
@@ -100,15 +100,15 @@ pub(crate) fn write_vectored_at(
     Ok(())
 }
 
-/// Reserves space; `Ok` also where the file system cannot.
+/// Reserves space; `Ok` also where the file system does not support it.
 pub(crate) fn allocate(fd: BorrowedFd<'_>, at: u64, len: u64) -> Result<(), Errno> {
     if len == 0 {
         return Ok(());
     }
     loop {
         return match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, at, len) {
-            // Reserving is a promise about later writes, not about contents: without support the
-            // writes find out themselves.
+            // A reservation concerns later writes, not contents: without support those writes report a full disk
+            // themselves.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(Errno::INTR) => continue,
             other => other,
@@ -116,8 +116,8 @@ pub(crate) fn allocate(fd: BorrowedFd<'_>, at: u64, len: u64) -> Result<(), Errn
     }
 }
 
-/// Makes the file at least `len` bytes long, in one step: nobody's bytes behind that are ever cut off. False where the
-/// file system cannot (it is one block that is reserved at the new end).
+/// Extends the file to at least `len` bytes in one step, which never truncates concurrent writes. False where the file
+/// system does not support it (it reserves one block at the new end).
 pub(crate) fn extend(fd: BorrowedFd<'_>, len: u64) -> Result<bool, Errno> {
     let Some(last) = len.checked_sub(1) else {
         return Ok(true);
@@ -126,7 +126,7 @@ pub(crate) fn extend(fd: BorrowedFd<'_>, len: u64) -> Result<bool, Errno> {
         return match penstock_host::fs::reserve(fd, last, 1) {
             Ok(()) => Ok(true),
             Err(Errno::INTR) => continue,
-            // Without space for a block there may still be a hole.
+            // Without space for a block a hole may still be possible.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC | Errno::DQUOT) => Ok(false),
             Err(e) => Err(e),
         };
@@ -147,7 +147,7 @@ pub(crate) fn modified_ns(fd: BorrowedFd<'_>) -> Result<i64, Errno> {
         .saturating_add(i64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
 }
 
-/// A passed descriptor of an object, used like one: what a same-host client holds.
+/// A passed descriptor of an object used as an object, by a client on the same host.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor<'a> {
     fd: BorrowedFd<'a>,
@@ -184,14 +184,14 @@ impl Object for Descriptor<'_> {
     fn len(&self) -> Result<u64, StoreError> {
         len(self.fd).map_err(|e| self.error("stat", e))
     }
-    /// Only the server sets lengths: it keeps the record of what was synced.
+    /// Only the server sets lengths, because it keeps the record of the synced length.
     fn set_len(&self, _len: u64) -> Result<(), StoreError> {
         Err(self.error("set the length of", Errno::OPNOTSUPP))
     }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         allocate(self.fd, at.0, len).map_err(|e| self.error("allocate", e))
     }
-    /// Only the server syncs: it keeps the record of what was synced.
+    /// Only the server syncs, because it keeps the record of the synced length.
     fn sync(&self) -> Result<(), StoreError> {
         Err(self.error("sync", Errno::OPNOTSUPP))
     }

@@ -1,10 +1,10 @@
-//! What a process may keep open.
+//! Limits on the open descriptors of a process.
 //!
-//! Descriptors are few: often 1,024. They are shared out by quarters: objects kept open, objects of which clients have
-//! descriptors, connections, and what is needed in passing (decisions/0018).
+//! Descriptors are few: often 1,024. They are divided into quarters: objects kept open, objects of which clients have
+//! descriptors, connections, and short-term use (decisions/0018).
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit of a process that has none.
+/// The limit used for a process without one.
 const UNLIMITED: u64 = 1 << 20;
 
 /// Descriptors that this process may have.
@@ -18,8 +18,8 @@ pub fn quarter() -> usize {
     limit() / 4
 }
 
-/// Raises the limit to the hard one. For processes that are servers and nothing else: a program's own limit is its own,
-/// since select(2) takes no descriptor above 1,023.
+/// Raises the soft limit to the hard one. Only for processes that are servers: a program may rely on its own limit,
+/// because select(2) takes no descriptor above 1,023.
 pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

@@ -8,10 +8,10 @@
 //! lock                            held by the server (flock); names its process
 //! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
-//! Creating is one system call; [`Store::sync`] makes it durable by syncing the subdirectories touched
-//! since, at most 16: enough for threads not to meet in one directory, few enough to make and to walk. An object's sync records its length ([`crate::record`]), so that an object cut
-//! short is noticed: when opened, when read, and by `verify`. A damaged object can still be read where
-//! it has bytes; everything else is refused until `accept`.
+//! Creating is one system call. [`Store::sync`] makes it durable by syncing the subdirectories changed since, at most
+//! 16. That is enough for threads not to contend for one directory, and few enough to make and to scan. An object's
+//! sync records its length ([`crate::record`]), so that a truncated object is detected: when opened, when read, and by
+//! `verify`. A damaged object can still be read where it has bytes; everything else is refused until `accept`.
 use crate::cache::Cache;
 use crate::incarnation::{self, Incarnation};
 use crate::manifest::{self, Manifest};
@@ -33,17 +33,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Idle objects kept open, unless a quarter of the limit of open files is below that.
+/// Most idle objects kept open, unless a quarter of the limit of open files is less.
 const OPEN_OBJECTS: usize = 4096;
-/// Objects synced together so that they may be closed.
+/// Objects synced together before they are evicted.
 const SYNCED_TOGETHER: usize = 32;
-/// How often an object is tried to be opened when descriptors have run out.
+/// Attempts to open an object when descriptors have run out.
 const TRIES: usize = 4;
-/// Locks that the cache is divided among, so that one slow open does not hold up all.
+/// Number of cache shards with a lock each, so that one slow open does not delay all.
 const CACHE_LOCKS: usize = 16;
-/// Objects made and not yet in the manifest; whoever makes more enters them first.
+/// Most objects made and not yet in the manifest; beyond it they are entered first.
 const FRESH: usize = 1 << 16;
-/// Objects that [`Store::sync_unsynced`] syncs at a time. More than that are written back by one call before.
+/// Objects that [`Store::sync_unsynced`] (background sync) syncs at a time. More than that are first written back by one call.
 const SETTLED: usize = 64;
 const LOCK: &str = "lock";
 /// Longest [`Note`] that is read.
@@ -71,7 +71,7 @@ impl DirStore {
         DirStore::open_with(path, deployment, server, None, None)
     }
 
-    /// Opens the directory as a new store in place of one that held objects with ids below `lost_below`.
+    /// Opens the directory as a new store replacing one that had objects with ids below `lost_below`.
     pub(crate) fn renew(
         path: &Path,
         deployment: &str,
@@ -81,7 +81,7 @@ impl DirStore {
         DirStore::open_with(path, deployment, server, None, Some(lost_below))
     }
 
-    /// The same, with records kept as told instead of as the file system allows, and as a new store with `renewed`.
+    /// The same with `records` as given instead of as the file system allows; as a new store with `renewed`.
     pub(crate) fn open_with(
         path: &Path,
         deployment: &str,
@@ -131,7 +131,7 @@ impl DirStore {
         let superblock = Superblock {
             deployment: deployment.to_owned(),
             server,
-            // A store keeps its kind, unless it was moved to where that kind does not work.
+            // A store keeps its kind of records, unless it was moved to a file system that does not support it.
             records: match &found {
                 Some(found) if supported == Records::Attribute => found.records,
                 _ => supported,
@@ -194,7 +194,7 @@ impl DirStore {
 
     fn cache(&self, id: FileId) -> MutexGuard<'_, Cache<DirObject>> {
         let cache = &self.caches[(id.0 % CACHE_LOCKS as u64) as usize];
-        // The index is mended by every operation or not touched: usable also after a panic elsewhere.
+        // Every operation leaves the index consistent: it is usable also after a panic elsewhere.
         cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,8 +206,8 @@ impl DirStore {
             if let Some(object) = cache.get(id) {
                 return Ok(object);
             }
-            // The file is opened under the lock: an object must not be open twice, nor come back from the
-            // cache after its removal.
+            // The file is opened under the lock: an object must not be open twice, nor return to the cache after its
+            // removal.
             let object = match DirObject::open(&self.place, id, way) {
                 Err(e) if e.lacks_descriptors() && tried < TRIES => {
                     drop(cache);
@@ -237,7 +237,7 @@ impl DirStore {
         unreachable!("the last try returns")
     }
 
-    /// Opens an object that is lost or damaged, as it is: empty if there is nothing.
+    /// Opens a lost or damaged object as it is: empty if there is nothing.
     fn taken(&self, id: FileId, anew: bool) -> Result<Arc<DirObject>, StoreError> {
         let place = &self.place;
         let mut cache = self.cache(id);
@@ -257,7 +257,7 @@ impl DirStore {
         Ok(object)
     }
 
-    /// Objects of an earlier run that it made and did not enter before it was killed.
+    /// Finds objects that an earlier server made and did not enter before it was killed.
     fn search(&self) -> Result<(), StoreError> {
         for number in 0..SHARDS {
             let names = self.names(Some(number))?;
@@ -270,7 +270,8 @@ impl DirStore {
         Ok(())
     }
 
-    /// Syncs some objects and enters them. One that cannot be synced counts as damaged from then on.
+    /// Syncs some objects and enters them in the manifest. An object that cannot be synced counts as damaged from then
+    /// on.
     fn settle_some(&self, ids: &[FileId]) {
         let mut synced = Vec::with_capacity(ids.len());
         for id in ids {
@@ -316,7 +317,7 @@ fn names(path: &str) -> Result<Vec<String>, StoreError> {
         .collect()
 }
 
-/// The id that a file name in subdirectory `shard` stands for.
+/// The id of a file name in subdirectory `shard`.
 fn id_of(shard: usize, name: &str) -> Option<FileId> {
     let id = FileId(u64::from_str_radix(name, 16).ok()?);
     let ours = format!("{:016x}", id.0) == name && id.0 as usize % SHARDS == shard;
@@ -327,7 +328,7 @@ fn idle_bound() -> usize {
     descriptors::quarter().min(OPEN_OBJECTS)
 }
 
-/// Syncs objects so that they may be closed. One that cannot be synced stays open, marked as damaged.
+/// Syncs objects so that they can be evicted. An object that cannot be synced stays open, marked as damaged.
 fn clean(objects: &[Arc<DirObject>]) {
     for object in objects {
         if let Err(e) = object.sync() {
@@ -336,7 +337,7 @@ fn clean(objects: &[Arc<DirObject>]) {
     }
 }
 
-/// Takes the lock for life or says who has it.
+/// Locks the store for life; the error says who has it.
 fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<DirectoryLock, StoreError> {
     DirectoryLock::take(root, LOCK).map_err(|refused| match refused {
         Refused::Held(holder) => StoreError::InUse {
@@ -347,8 +348,8 @@ fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<DirectoryLock, StoreErr
     })
 }
 
-/// Makes the subdirectories. What an interrupted attempt left is taken over; objects without a
-/// superblock are not: nobody knows whose they are.
+/// Makes the subdirectories. Continues an interrupted attempt. Objects without a superblock are refused, because their
+/// owner is unknown.
 fn format(root: BorrowedFd<'_>, path: &Path) -> Result<(), StoreError> {
     let name = path.display().to_string();
     let make = |dir: &str| match penstock_host::fs::mkdirat(root, dir, Mode::RWXU) {
@@ -409,7 +410,7 @@ impl Store for DirStore {
         };
         let mut cache = self.cache(id);
         let held = cache.remove(id);
-        // Freeing a large file takes time: the last reference goes outside the lock.
+        // Freeing a large file takes time: the last reference is dropped outside the lock.
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let last = rustix::fs::openat(shard.objects, shard.file(id), flags, Mode::empty());
         if let Some(object) = &held {
@@ -433,7 +434,7 @@ impl Store for DirStore {
         after: Option<FileId>,
         limit: usize,
     ) -> Result<Vec<(FileId, u64)>, StoreError> {
-        // The smallest ids of all subdirectories: whoever asks for what follows an id counts on the order of ids.
+        // The smallest ids of all subdirectories: paging by id relies on the order of ids.
         let mut least: BinaryHeap<FileId> = BinaryHeap::new();
         for number in 0..SHARDS {
             for name in &self.names(Some(number))? {
@@ -460,7 +461,7 @@ impl Store for DirStore {
             }
         }
         if full && page.len() < limit && last.is_some() {
-            // A short page would say that there are no more.
+            // A short page would mean that there are no more.
             page.extend(self.list_after(last, limit - page.len())?);
         }
         Ok(page)
@@ -516,7 +517,7 @@ impl Store for DirStore {
             });
         };
         for name in names(&place.path)? {
-            // A crash may leave the beginning of a file; the next one takes its place.
+            // A crash may leave an incomplete file; the next one replaces it.
             let whole = name.strip_suffix(".new").unwrap_or(&name);
             if ![
                 superblock::NAME,
@@ -553,7 +554,7 @@ impl Store for DirStore {
             self.missing(shard, &names, report);
             for name in &names {
                 let path = format!("{}/{OBJECTS}/{shard:02x}/{name}", place.path);
-                // A crash may leave the beginning of a record; the next one takes its place.
+                // A crash may leave an incomplete record; the next one replaces it.
                 let record = name.strip_suffix(".new").unwrap_or(name);
                 let record_of = record.strip_suffix(".record").filter(|object| {
                     place.records == Records::Beside && id_of(shard, object).is_some()
@@ -680,10 +681,10 @@ impl DirStore {
         superblock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why an object is lost, if its directory has no file of it. Whether this server still has a file open says nothing: its
+    /// Why an object is lost, if its directory has no file for it. That this server has a file open proves nothing: its
     /// name may have been removed from outside.
     fn gone(&self, id: FileId) -> Option<&'static str> {
-        // A removal takes the file first, then the entry, both under this lock.
+        // A removal removes the file first, then the entry, both under this lock.
         let _cache = self.cache(id);
         let shard = self.place.shard(id);
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -693,7 +694,7 @@ impl DirStore {
         }
     }
 
-    /// Reports the objects of a subdirectory that the manifest has and `names` does not.
+    /// Reports objects of a subdirectory that are in the manifest but not in `names`.
     fn missing(&self, shard: usize, names: &[String], report: &mut dyn FnMut(Finding)) {
         const PAGE: usize = 4096;
         let there: HashSet<FileId> = names.iter().filter_map(|n| id_of(shard, n)).collect();
@@ -706,7 +707,7 @@ impl DirStore {
                 if usize::from(self.place.shard(id).number) != shard || there.contains(&id) {
                     continue;
                 }
-                // Made since the names were listed, or removed.
+                // Made after the names were listed, or removed.
                 if let Some(detail) = self.gone(id) {
                     report(Finding {
                         object: Some(id),
@@ -718,7 +719,7 @@ impl DirStore {
         }
     }
 
-    /// What is wrong with one object.
+    /// Checks one object; returns what is wrong.
     fn examine(&self, id: FileId) -> Option<Problem> {
         match self.object(id, false) {
             Ok(object) => object.examine(),

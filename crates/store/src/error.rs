@@ -1,24 +1,24 @@
-//! What can go wrong with a store, and what a check can find in one.
+//! Errors of stores, and findings of checks.
 use penstock_layout::FileId;
 use rustix::io::Errno;
 use std::fmt;
 
-/// Why a store or an object could not do what was asked.
+/// Why an operation on a store or an object failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store's name means nothing.
+    /// The store's specification is invalid.
     #[error("store {0:?} is none of dir:PATH, memory, model:DEVICE")]
     Spec(String),
-    /// The modelled device's name or options mean nothing.
+    /// The modelled device's name or options are invalid.
     #[error("store {0:?}: {1}")]
     Model(String, penstock_device::ModelError),
     /// No such object.
     #[error("object {id:016x} does not exist in {1}", id = .0.0)]
     NotFound(FileId, String),
-    /// No space or quota left.
+    /// No space or quota is left.
     #[error("store {0} is full: free space or raise the quota")]
     Full(String),
-    /// The file system or the permissions forbid writing.
+    /// The file system is read-only, or permissions forbid writing.
     #[error(
         "store {0} cannot be written (read-only file system or missing permission): remount it or change its owner"
     )]
@@ -26,12 +26,12 @@ pub enum StoreError {
     /// Too many open descriptors.
     #[error("store {0}: no descriptor left; raise the limit of open files (ulimit -n)")]
     Descriptors(String),
-    /// Another server works on it.
+    /// Another server uses it.
     #[error("store {path} is in use by another server ({holder}); stop it first")]
     InUse {
         /// The store's directory.
         path: String,
-        /// Who holds it.
+        /// The holder of its lock.
         holder: String,
     },
     /// It was made for another deployment or server.
@@ -44,10 +44,10 @@ pub enum StoreError {
         /// Deployment and server that opened it.
         expected: String,
     },
-    /// The metadata server does not take it for the right one.
+    /// The metadata server does not accept it as the right one.
     #[error("{0}")]
     Refused(String),
-    /// The store held this object, and it is gone.
+    /// The store had this object, and it is missing.
     #[error(
         "{path} is lost: {detail}; remove its file or cut it to nothing, or run `penstock check`"
     )]
@@ -57,7 +57,7 @@ pub enum StoreError {
         /// How that is known.
         detail: String,
     },
-    /// Stored data is not what was stored.
+    /// Stored data is damaged.
     #[error("{what} in {path} is damaged: {detail}; run `penstock check`")]
     Damaged {
         /// The file.
@@ -67,20 +67,20 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
-    /// Anything else the operating system says.
+    /// Any other error of the operating system.
     #[error("{what} {path}: {source}")]
     Io {
         /// The operation.
         what: &'static str,
         /// The file.
         path: String,
-        /// The system's word.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl StoreError {
-    /// Descriptors have run out.
+    /// Whether descriptors have run out.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         matches!(self, StoreError::Descriptors(_))
     }
@@ -100,10 +100,10 @@ impl StoreError {
     }
 }
 
-/// Something a check found in a store.
+/// A finding of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The object concerned, if the file is one.
+    /// The object, if the file is one.
     pub object: Option<FileId>,
     /// The file.
     pub path: String,
@@ -123,9 +123,9 @@ pub enum Problem {
         /// Present length, bytes.
         actual: u64,
     },
-    /// The object was there, and now it is not, or it is an older copy.
+    /// The object is missing, or is an older copy.
     Missing(String),
-    /// A file that no store makes.
+    /// A file that no store creates.
     Foreign,
     /// The file cannot be opened, or is no regular file.
     Unreadable(String),

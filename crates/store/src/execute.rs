@@ -1,16 +1,14 @@
 //! Executing a structured access against one object (DT section III.C).
 //!
-//! Problem: the part of an access that falls on one server is a sequence of pieces, from a few large
-//! ones to millions of small ones, and the bytes come or go in chunks.
-//! Idea: pieces are taken from [`Pieces`] one by one into a [`Window`] of bounded size, never into a
-//! list of all. Pieces adjacent in the object become one call (with one buffer, or one vector per memory
-//! piece). Small pieces with small gaps are read together with the gaps into a buffer that fits the
-//! second-level cache and picked out. Writes never touch a byte that is not theirs: small pieces with
-//! small gaps are spread by [`crate::spread`], others written one by one. An execution stops after any
-//! byte and goes on.
+//! Problem: the part of an access on one server is a sequence of pieces, from a few large ones to millions of small
+//! ones. The bytes arrive or leave in chunks. Idea: pieces are taken from [`Pieces`] one by one into a [`Window`] of
+//! bounded size; no list of all pieces is made. Pieces adjacent in the object become one call (with one buffer, or one
+//! vector per memory piece). Small pieces with small gaps are read together with the gaps into a buffer that fits the
+//! second-level cache, and copied out. Writes never change a byte outside their pieces: small pieces with small gaps
+//! are written by [`crate::spread`], others one by one. An execution can stop after any byte and continue.
 //!
-//! GB/s by CPU time, pieces at density 1/4, one thread (two threads within 20 % of it each), 2 shared cores
-//! under load, Linux 6.18, 2026-11, page cache (`cargo run --release -p penstock-store --example strided`):
+//! GB/s by CPU time, pieces at density 1/4, one thread (with two threads each is within 20 %). Measured on 2 shared
+//! cores under load, Linux 6.18, 2026-11, page cache (`cargo run --release -p penstock-store --example strided`):
 //!
 //! | pieces, B | ext4 read | a call each | ext4 write | a call each | fresh | tmpfs read | write |
 //! | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -20,7 +18,7 @@
 //! | 4,096 | 3.0 | 3.0 | 1.1 | 1.1 | 0.75 | 2.9 | 2.9 |
 //! | 65,536 | 9.2 | 9.2 | 3.6 | 3.6 | 3.0 | 3.1 | 3.8 |
 //!
-//! Where nobody cuts the object meanwhile, pieces are copied out of a mapping ([`crate::mapped`]).
+//! Where nobody truncates the object meanwhile, pieces are copied out of a mapping ([`crate::mapped`]).
 use crate::spread::{self, FEWEST, Region, Staging};
 use crate::window::{BUFFER, Group, Pick, Through, Window};
 use crate::{Object, StoreError, View};
@@ -28,36 +26,35 @@ use penstock_datatype::{Pattern, Source, Target, far};
 use penstock_layout::{GivenUp, Layout, ObjectOffset, Piece, Pieces, SearchLimit, ServerIndex};
 use std::io::{IoSlice, IoSliceMut};
 
-/// Memory pieces shorter than this on average go through the buffer: a vector costs as much as copying
-/// so many bytes.
+/// Mean length of memory pieces below which the buffer is used: a vector costs as much as copying this many bytes.
 const VECTOR: u64 = 512;
-/// Scattered memory with pieces at least this long on average is handed to the system piece by piece.
+/// Mean length from which on scattered memory is passed to the system piece by piece.
 const DIRECT: u64 = 16 << 10;
-/// Pieces of so many bytes are not collected whatever their gaps, though the object has mappings: each is worth a read
-/// of its own.
+/// Pieces of at least this size are not collected whatever their gaps, though the object has mappings: each justifies a
+/// separate read.
 const LARGE: u64 = 32 << 10;
-/// Bytes by which copies out of a mapping look ahead.
+/// Prefetch distance of copies out of a mapping, bytes.
 const AHEAD: u64 = 3 << 10;
-/// Shortest piece that is copied around the caches, in an access larger than they are.
+/// Shortest piece that is copied with non-temporal stores, in an access larger than the caches.
 const AROUND: u64 = 512;
 
-/// Buffers that executions work with; one per thread that executes, reused from one to the next.
+/// Buffers of executions; one per executing thread, reused.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// At most 512 KiB: as many vectors of one call as are not worth being vectors.
+    /// At most 512 KiB: as many vectors of one call as are below `VECTOR`.
     buffer: Vec<u8>,
     window: Window,
     staging: Option<Staging>,
 }
 
 impl Scratch {
-    /// Empty; grows to less than 1 MiB when needed.
+    /// Empty buffers, which grow to less than 1 MiB when needed.
     pub fn new() -> Scratch {
         Scratch::default()
     }
 }
 
-/// The first byte of an access that lies beyond the end of the object.
+/// The first byte of an access beyond the end of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// Position among the server's bytes of the access, in stream order.
@@ -66,26 +63,26 @@ pub struct End {
     pub stream: u64,
 }
 
-/// One access on one server, part of which has been executed; all steps are given the same object.
+/// One access on one server, partly executed; all steps must be given the same object.
 #[derive(Debug)]
 pub struct Execution {
     pieces: Pieces,
-    /// Taken from `pieces`, not yet executed.
+    /// A piece taken from `pieces` and not yet executed.
     held: Option<Piece>,
     /// Stream bytes of the whole access.
     len: u64,
-    /// Object offsets ascend: nothing is left behind the first missing byte.
+    /// Whether object offsets ascend: then nothing follows the first missing byte.
     monotone: bool,
     packed: u64,
     present: u64,
     end: Option<End>,
-    /// Where the object was found to end by reads of the current window.
+    /// The end of the object, as found by reads of the current window.
     window_end: Option<u64>,
-    /// Writes: at which distances of pieces spreading pays on this object, once asked.
+    /// Writes: largest distance of pieces at which spreading pays on this object, once determined.
     distance: Option<u64>,
-    /// Writes: the object was at least so long.
+    /// Writes: the object had at least this length.
     object_len: u64,
-    /// Writes: what was spread over last.
+    /// Writes: the region that was spread over last.
     region: Option<Region>,
 }
 
@@ -116,7 +113,7 @@ impl Execution {
         }
     }
 
-    /// Why this seems to be the end of the access although it need not be.
+    /// Why the access ended early, if it did.
     pub fn given_up(&self) -> Option<GivenUp> {
         self.pieces.given_up()
     }
@@ -126,7 +123,7 @@ impl Execution {
         self.packed
     }
 
-    /// Where the next byte lies in the object; `None` when all has been executed.
+    /// Object offset of the next byte; `None` when all has been executed.
     pub fn peek(&mut self) -> Option<ObjectOffset> {
         if self.held.is_none() {
             self.held = self.pieces.next_piece(BUFFER);
@@ -134,18 +131,18 @@ impl Execution {
         self.held.map(|piece| piece.object)
     }
 
-    /// Reads: the first byte met that lies beyond the object's end. Holes are not missing.
+    /// Reads: the first byte found to be beyond the object's end. Holes count as existing.
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Reads: packed position one past the last byte that exists. What follows was filled with zeros.
+    /// Reads: packed position one past the last existing byte. Bytes after it were filled with zeros.
     pub fn present(&self) -> u64 {
         self.present
     }
 
-    /// Reads the next packed bytes of this server into `out`; missing ones become zeros. Fewer than
-    /// `out.len()` only at the end of the access.
+    /// Reads the next packed bytes of this server into `out`; missing ones become zeros. Fewer than `out.len()` only at
+    /// the end of the access.
     pub fn read(
         &mut self,
         object: &dyn Object,
@@ -210,9 +207,8 @@ impl Execution {
         Ok(written)
     }
 
-    /// Reads at most `budget` bytes of this server to where they belong in `target`, in which the
-    /// access's stream begins at stream position `base`. Missing bytes become zeros. Returns how many
-    /// bytes were taken care of; 0 at the end.
+    /// Reads at most `budget` bytes of this server into `target`, whose stream begins at position `base` of the
+    /// access's stream. Missing bytes become zeros. Returns the bytes handled; 0 at the end.
     pub fn read_into(
         &mut self,
         object: &dyn Object,
@@ -279,8 +275,8 @@ impl Execution {
         Ok(done)
     }
 
-    /// Writes at most `budget` bytes of this server, taken from where they belong in `source`, in which
-    /// the access's stream begins at stream position `base`. Returns how many; 0 at the end.
+    /// Writes at most `budget` bytes of this server from `source`, whose stream begins at position `base` of the
+    /// access's stream. Returns the bytes written; 0 at the end.
     pub fn write_from(
         &mut self,
         object: &dyn Object,
@@ -327,7 +323,7 @@ impl Execution {
         Ok(written)
     }
 
-    /// `memory` is all of the access's stream.
+    /// `memory` is the whole stream of the access.
     fn read_flat(
         &mut self,
         object: &dyn Object,
@@ -389,7 +385,7 @@ impl Execution {
         Ok(done)
     }
 
-    /// Collects what is read next: small pieces whatever their gaps, if the object has mappings.
+    /// Collects the pieces to read next: small pieces whatever their gaps, if the object has mappings.
     fn open_read(&mut self, object: &dyn Object, max: u64, window: &mut Window) -> u64 {
         let maps = object.mappable().is_some_and(|file| file.maps());
         let through = |first: &Piece| {
@@ -402,7 +398,7 @@ impl Execution {
         self.open_window(max, through, window)
     }
 
-    /// Bytes of one piece of `window`, of which `view` is a view.
+    /// Bytes of one piece of `window`, which `view` maps.
     fn copy_or_fetch(
         &mut self,
         object: &dyn Object,
@@ -420,7 +416,7 @@ impl Execution {
         }
     }
 
-    /// `memory` is all of the access's stream.
+    /// `memory` is the whole stream of the access.
     fn write_flat(
         &mut self,
         object: &dyn Object,
@@ -462,7 +458,7 @@ impl Execution {
         Ok(written)
     }
 
-    /// Opens a window that can be spread if that may pay, otherwise one of adjacent pieces.
+    /// Opens a window for spreading if that may pay, otherwise one of adjacent pieces.
     fn open_write(&mut self, object: &dyn Object, max: u64, window: &mut Window) -> u64 {
         let distance = *self.distance.get_or_insert_with(|| {
             object
@@ -472,8 +468,8 @@ impl Execution {
         self.open_window(max, |_| Through::Within(distance), window)
     }
 
-    /// Writes the pieces of a window that lie close together; `fill` puts all their bytes in order.
-    /// Returns how many pieces were written, from the first on; the rest is to be written otherwise.
+    /// Writes the pieces of a window that are close together; `fill` stores their bytes in order. Returns how many
+    /// pieces were written, from the first on; the caller writes the rest in another way.
     fn spread(
         &mut self,
         object: &dyn Object,
@@ -488,7 +484,7 @@ impl Execution {
             return Ok(0);
         }
         if staging.is_none() {
-            *staging = Staging::new().ok(); // too few descriptors, say: one call per piece then
+            *staging = Staging::new().ok(); // For example too few descriptors: one call per piece then.
         }
         let Some(staging) = staging else { return Ok(0) };
         let staged = &mut staging.bytes()[..window.bytes as usize];
@@ -496,9 +492,10 @@ impl Execution {
         if window.high > self.object_len
             && let Some(last) = window.picks.last()
         {
-            // A mapping ends with the object: the last piece, written first, extends it. It is written, too, where the
-            // object is long enough already: whoever has just made it so may not be over with it, and the system still
-            // zeroes what lies between the old end and his bytes; writes wait for each other, stores into mappings don't.
+            // A mapping ends with the object: the last piece, written first, extends it. It is written also where the
+            // object is already long enough. Another writer may just have extended it and not be done: the system still
+            // zeroes bytes between the old end and that writer's bytes. Writes wait for each other, stores into
+            // mappings do not.
             let before = object.len()?;
             let bytes = &staged[staged.len() - last.len as usize..];
             object.write_at(ObjectOffset(last.object), bytes)?;
@@ -506,7 +503,7 @@ impl Execution {
         }
         let steady = file.steady();
         if steady.is_some() && object.len()? < window.high {
-            return Ok(0); // cut since
+            return Ok(0); // Truncated since.
         }
         let region = Region::around(window.low, file.fd(), self.region.take());
         let done = region.and_then(|region| {
@@ -516,7 +513,7 @@ impl Execution {
             done
         });
         Ok(done.unwrap_or_else(|_| {
-            self.distance = Some(0); // no mappings here
+            self.distance = Some(0); // No mappings here.
             0
         }))
     }
@@ -532,7 +529,7 @@ impl Execution {
         })
     }
 
-    /// The next piece, at most `max` bytes.
+    /// The next piece, limited to `max` bytes.
     fn take(&mut self, max: u64) -> Option<Piece> {
         let Some(piece) = self.held.take() else {
             return self.pieces.next_piece(max);
@@ -548,7 +545,7 @@ impl Execution {
         (max > 0).then_some(Piece { len: max, ..piece })
     }
 
-    /// Collects what is executed next, at most `max` bytes; returns how many, 0 at the end.
+    /// Collects the pieces to execute next, at most `max` bytes; returns their bytes, 0 at the end.
     fn open_window(
         &mut self,
         max: u64,
@@ -566,7 +563,7 @@ impl Execution {
                 break;
             };
             if !window.admits(&last, &next) {
-                // `take` may have cut it.
+                // `take` may have split it.
                 let rest = self.held.take().map_or(0, |rest| rest.len);
                 self.held = Some(Piece {
                     len: next.len + rest,
@@ -581,7 +578,7 @@ impl Execution {
         bytes
     }
 
-    /// Goes on behind the window; notes which of its bytes were missing.
+    /// Continues after the window; records which of its bytes were missing.
     fn close_window(&mut self, window: &Window) {
         let end = self.window_end.take().unwrap_or(u64::MAX);
         for pick in &window.picks {
@@ -599,7 +596,7 @@ impl Execution {
         }
     }
 
-    /// Fills `out` with the object's bytes from `at` on, zeros behind its end.
+    /// Fills `out` with the object's bytes from `at` on, and zeros beyond its end.
     fn fetch(&mut self, object: &dyn Object, at: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let got = self.unless_ended(|| object.read_at(ObjectOffset(at), out))?;
         if got < out.len() {
@@ -609,7 +606,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Behind the end of the object nothing needs to be read when offsets ascend.
+    /// Beyond the end of the object nothing needs to be read if offsets ascend.
     fn unless_ended(
         &self,
         read: impl FnOnce() -> Result<usize, StoreError>,
@@ -620,21 +617,21 @@ impl Execution {
         read()
     }
 
-    /// A read within the window ended at `end`; a later one behind the end says nothing new.
+    /// A read within the window ended at `end`; a later one beyond the end has no new information.
     fn ended_at(&mut self, end: u64) {
         self.window_end = Some(self.window_end.map_or(end, |known| known.min(end)));
     }
 }
 
-/// What a window spans, in place of the reads within it.
+/// A mapping of a window's span, instead of the reads within it.
 fn view(object: &dyn Object, window: &Window) -> Option<View> {
     let at = ObjectOffset(window.low);
     let file = object.mappable()?;
     file.view(at, window.extent(), window.calls())
 }
 
-/// Copies the pieces of a window to where they belong in `memory`, which is all of the stream. The hardware's own
-/// look-ahead ends with each piece, so the next ones are asked for; `around` the caches where memory is large.
+/// Copies the pieces of a window into `memory`, which is the whole stream. The hardware prefetcher stops at the end of
+/// each piece, so the next ones are prefetched. `around` uses non-temporal stores where memory is large.
 fn copy(view: &View, window: &Window, memory: &mut [u8], around: bool) {
     let picks = &window.picks[..];
     let next = (AHEAD * picks.len() as u64 / window.bytes.max(1)).clamp(1, 8) as usize;
@@ -663,8 +660,7 @@ fn buffer(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// Moves the pieces of a window together within its buffer and hands them out, adjacent ones of the
-/// stream at once.
+/// Packs the pieces of a window within its buffer and passes them on, with adjacent ones of the stream joined.
 fn pack(window: &Window, buffer: &mut [u8], mut f: impl FnMut(u64, &[u8])) {
     let (mut packed, mut group, mut stream) = (0, 0, window.picks.first().map_or(0, |p| p.stream));
     for pick in &window.picks {
@@ -682,12 +678,12 @@ fn pack(window: &Window, buffer: &mut [u8], mut f: impl FnMut(u64, &[u8])) {
     f(stream, &buffer[group..packed]);
 }
 
-/// Bytes of an average run.
+/// Mean bytes of a run.
 fn average_run(memory: &Pattern) -> u64 {
     memory.len / memory.regions().max(1)
 }
 
-/// The bytes of pieces out of memory that is all of the stream.
+/// Copies pieces from memory that is the whole stream.
 fn collect(memory: &[u8], picks: &[Pick], out: &mut [u8]) {
     let mut rest = out;
     for pick in picks {
@@ -697,7 +693,7 @@ fn collect(memory: &[u8], picks: &[Pick], out: &mut [u8]) {
     }
 }
 
-/// The bytes of pieces out of scattered memory, adjacent ones of the stream at once.
+/// Copies pieces from scattered memory, with adjacent ones of the stream joined.
 fn gather(source: &mut Source<'_>, base: u64, picks: &[Pick], out: &mut [u8]) {
     let mut rest = out;
     for group in picks.chunk_by(|a, b| a.stream + a.len == b.stream) {
@@ -710,7 +706,7 @@ fn gather(source: &mut Source<'_>, base: u64, picks: &[Pick], out: &mut [u8]) {
     }
 }
 
-/// Writes each contiguous part of memory by itself.
+/// Writes each contiguous part of memory separately.
 fn write_pieces(
     object: &dyn Object,
     source: &mut Source<'_>,

@@ -1,4 +1,4 @@
-//! A test's world whose disk is full, fails to sync or opens nothing when told to.
+//! A world for tests whose disk can be full, fail to sync or refuse to open.
 use penstock_host::{Access, Pace, World};
 use rustix::event::PollFd;
 use rustix::fs::FileType;
@@ -8,25 +8,25 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Full: nothing is written, no name and no attribute is made.
+/// Full: no write succeeds, and no name or attribute can be made.
 #[derive(Default)]
 pub(crate) struct Disk {
     pub(crate) full: AtomicBool,
     pub(crate) fails_to_sync: AtomicBool,
-    /// The same of directories alone.
+    /// The same for directories only.
     pub(crate) fails_to_sync_names: AtomicBool,
-    /// The system reports, once, that a write-back has failed.
+    /// The system reports one failed write-back.
     pub(crate) lost: AtomicBool,
-    /// Nothing that is there can be opened: the error's number, or 0.
+    /// Existing files cannot be opened: the error number, or 0.
     pub(crate) opens_nothing: AtomicI32,
     pub(crate) drawn: AtomicU8,
-    /// It takes no change at all.
+    /// Read-only: no change succeeds.
     pub(crate) read_only: AtomicBool,
     pub(crate) attributes: bool,
 }
 
 impl Disk {
-    /// `body` on a thread that uses this disk alone.
+    /// Runs `body` on a thread that uses only this disk.
     pub(crate) fn run(self, body: impl FnOnce(&Disk) + Send) {
         let disk: &'static Disk = Box::leak(Box::new(self));
         std::thread::scope(|s| {
@@ -98,7 +98,7 @@ impl World for Disk {
         into.fill(self.drawn.fetch_add(1, SeqCst).wrapping_add(7));
     }
 
-    // One thread and no network: nothing of this is asked for.
+    // Unused: there are one thread and no network.
 
     fn spawn(&'static self, _: &str, _: Box<dyn FnOnce() + Send>) -> Result<u64> {
         unreachable!()

@@ -1,13 +1,14 @@
-//! The incarnation of a store's page cache: a name for the time in which nothing that was written to it can be lost.
+//! The incarnation of a store's page cache: while it stays the same, nothing that was written has been lost (as NFS's
+//! write verifier).
 //!
-//! Problem: a write is acknowledged when it is in the page cache. It outlives the server's process there, but not a loss of power,
-//! and whoever syncs after that has to know. Idea: 16 random bytes, kept in a file of the store with the boot of the system
-//! and the place of the directory. The next server keeps them if both are the same, or if the one before it was stopped
-//! cleanly: it synced the file system and then said so in the file. Otherwise it draws new ones. Where the system does not name its
-//! boot, each start is a new incarnation. A server that keeps it from one that was killed syncs the file system first; if that
-//! fails, it draws new ones.
-//! A failed write-back that no sync of an object reports ends the incarnation too. No sync succeeds until the server is started
-//! again, and a bit of the file's mode ([`crate::unsynced`]) tells the next server. So a running server has one incarnation.
+//! Problem: a write is acknowledged when it is in the page cache. There it survives the server's process, but not a
+//! power loss, and a client that syncs later must learn of that. Idea: 16 random bytes, stored in a file together with
+//! the boot of the system and the location of the directory. The next server keeps them if both are the same, or after
+//! a clean shutdown. Then the former server synced the file system, and recorded that in the file. Otherwise it draws
+//! new ones. Where the system does not identify its boot, each start is a new incarnation. After a kill, the next
+//! server syncs the file system before it keeps the incarnation; if that fails, it draws a new one. A write-back
+//! failure that no sync of an object reports ends the incarnation too. No sync succeeds until the server is restarted,
+//! and a bit of the file's mode ([`crate::unsynced`]) tells the next server. So a running server has one incarnation.
 //!
 //! ```text
 //! penstock incarnation
@@ -27,10 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// The file's name.
 pub(crate) const NAME: &str = "incarnation";
 const MAGIC: &str = "penstock incarnation";
-/// Longest file read; a good one has some 200 bytes.
+/// Longest file read; a valid one has some 200 bytes.
 const LIMIT: usize = 1024;
 
-/// Which boot of which system a directory is used in, and where it is.
+/// The boot in which a directory is used, and its location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Where {
     /// 0: unknown, and different from any other.
@@ -48,13 +49,13 @@ impl Where {
         })
     }
 
-    /// What was in the page cache of the one is in that of the other.
+    /// Whether both have the same page cache.
     fn shares_cache(&self, other: &Where) -> bool {
         self.boot != 0 && self == other
     }
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Saved {
     id: [u8; 16],
@@ -65,7 +66,7 @@ struct Saved {
 impl Saved {
     fn encode(&self) -> String {
         let [device, system, inode] = self.at.place;
-        // Of one length whatever the numbers are.
+        // Constant length, whatever the numbers.
         let body = format!(
             "{MAGIC}\nid {:032x}\nboot {:032x}\nplace {device:016x} {system:016x} {inode:016x}\nclean {}\n",
             u128::from_be_bytes(self.id),
@@ -97,19 +98,19 @@ impl Saved {
     }
 }
 
-/// The incarnation that a server works in.
+/// The incarnation of a running server.
 pub(crate) struct Incarnation {
     saved: Saved,
     root: OwnedFd,
-    /// Gets the mark when the incarnation ends before its server.
+    /// Gets the mark if the incarnation ends before its server.
     file: Option<OwnedFd>,
-    /// Nobody but this server can have written anything that a clean stop would not sync.
+    /// Whether nobody but this server can have written anything that a clean shutdown would not sync.
     alone: AtomicBool,
 }
 
 impl Incarnation {
-    /// The one of the store in the directory `root` (at `path`), or a new one. A file that cannot be written is no error: then
-    /// the next server draws a new one again.
+    /// Opens that of the store in the directory `root` (at `path`), or draws a new one. An unwritable file is no error:
+    /// the next server then draws a new one.
     pub(crate) fn open(root: BorrowedFd<'_>, path: &str) -> Result<Incarnation, StoreError> {
         let error = |e| StoreError::from_errno("read incarnation of", path, e);
         let at = Where::now(root).map_err(error)?;
@@ -139,7 +140,7 @@ impl Incarnation {
                 .try_clone_to_owned()
                 .map_err(|e| error(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?,
             file,
-            // A server that was killed may have left descriptors with clients that are stopped.
+            // A killed server may have left descriptors with suspended clients.
             alone: AtomicBool::new(!same_cache),
         };
         match kept {
@@ -160,7 +161,7 @@ impl Incarnation {
                 "{path}/{NAME} cannot be written ({e}): what is not synced counts as lost at the next start"
             );
             if kept.is_some() {
-                // The file still tells of a clean stop, so its incarnation must not take any more writes.
+                // The file still records a clean shutdown, so its incarnation must not get any more writes.
                 penstock_host::random(&mut incarnation.saved.id).map_err(|source| {
                     StoreError::Io {
                         what: "draw an incarnation for",
@@ -181,12 +182,12 @@ impl Incarnation {
         Ok(())
     }
 
-    /// Its name.
+    /// Its 16 bytes.
     pub(crate) fn id(&self) -> [u8; 16] {
         self.saved.id
     }
 
-    /// It ends: something that was written may be lost although everything looks well.
+    /// Ends it: written data may be lost although everything looks intact.
     pub(crate) fn end(&self, path: &str) {
         self.alone.store(false, SeqCst);
         let marked = match &self.file {
@@ -199,12 +200,12 @@ impl Incarnation {
         }
     }
 
-    /// Others may write to the store, also after its server has ended.
+    /// Others may write to the store, even after its server has ended.
     pub(crate) fn share(&self) {
         self.alone.store(false, SeqCst);
     }
 
-    /// Nobody writes any more: keeps the incarnation over boots and moves if all can be made durable.
+    /// Nobody writes any more: if everything can be made durable, the incarnation survives boots and moves.
     pub(crate) fn stop(&self, path: &str) {
         if !self.alone.load(SeqCst) {
             return;
@@ -223,14 +224,14 @@ impl Incarnation {
     }
 }
 
-/// Whether nothing is lost of what a server wrote that was killed in this boot. Its files are open no longer, so a failed
-/// write-back of one would be forgotten when the file's memory is; that of the file system tells of them all.
+/// Checks that nothing is lost that a killed server of this boot has written. Its files are closed, so a failed
+/// write-back of one would be forgotten with the file's inode; the file system reports all of them.
 fn take_over(root: BorrowedFd<'_>, file: &OwnedFd, path: &str) -> Result<bool, StoreError> {
     let Err(e) = penstock_host::fs::syncfs(root) else {
         return Ok(true);
     };
     log::error!("{path}: what was written before this start may be lost: {e}");
-    // The system tells once: the next server must not keep the incarnation either.
+    // The system reports it once: the next server must not keep the incarnation either.
     unsynced::mark(file.as_fd())
         .or_else(|_| penstock_host::fs::unlinkat(root, NAME))
         .map_err(|e| {
@@ -239,7 +240,7 @@ fn take_over(root: BorrowedFd<'_>, file: &OwnedFd, path: &str) -> Result<bool, S
     Ok(false)
 }
 
-/// The file in `root`, and what it says if it is whole.
+/// The file in `root`, and its contents if it is intact.
 fn load(root: BorrowedFd<'_>) -> Result<(Option<OwnedFd>, Option<Saved>), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = match rustix::fs::openat(root, NAME, flags, Mode::empty()) {
@@ -310,7 +311,7 @@ mod tests {
         let first = open();
         first.share();
         first.stop("d");
-        // Nor does a server after one that was killed.
+        // Nor does a server after a killed one.
         let second = open();
         assert_eq!(second.id(), first.id());
         second.stop("d");

@@ -1,4 +1,4 @@
-//! What is where a store should be, before anything there is touched.
+//! Inspects the place of a store before anything there is changed.
 use crate::superblock::Superblock;
 use crate::{StoreError, directory};
 use rustix::fs::{Mode, OFlags};
@@ -6,21 +6,21 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// What [`look`] found.
+/// The result of [`look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inspection {
-    /// Whether there is a store.
+    /// The state of the store.
     pub state: State,
-    /// The directory is the root of a file system of its own.
+    /// Whether the directory is the root of a file system of its own.
     pub mounted: bool,
 }
 
-/// Whether there is a store.
+/// The state of a store's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Stores of this kind are new at each start.
     Volatile,
-    /// There is not even a directory.
+    /// No directory.
     Missing,
     /// A directory without a store.
     Empty,
@@ -28,7 +28,7 @@ pub enum State {
     Store,
 }
 
-/// Looks at the place that `spec` names; changes nothing there.
+/// Inspects the place that `spec` names without changing it.
 pub fn inspect(spec: &str) -> Result<Inspection, StoreError> {
     let Some(path) = directory(spec) else {
         return Ok(Inspection {
@@ -56,7 +56,7 @@ pub fn inspect(spec: &str) -> Result<Inspection, StoreError> {
     })
 }
 
-/// Whether the directory lies on another device than its parent.
+/// Whether the directory is on another device than its parent.
 fn is_mounted(path: &Path) -> bool {
     let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
     match (device(path), device(&path.join(".."))) {

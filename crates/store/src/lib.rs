@@ -1,10 +1,9 @@
-//! Where bytes live: objects of one data server.
+//! Storage of bytes: the objects of one data server.
 //!
-//! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Backends, one file each:
-//! `dir` (sparse files in a directory, checksummed records), `memory` (one memfd per object), and `modelled` (one of
-//! these behind the times of a modelled device).
-//! The minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access
-//! against one object, for the data server and for clients that hold a descriptor of the object.
+//! A [`Store`] has one [`Object`] per file: a sparse run of bytes. Backends, one file each: `dir` (sparse files in a
+//! directory, checksummed records), `memory` (one memfd per object), and `modelled` (either on a modelled device). The
+//! minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access against one object,
+//! for the data server and for clients that hold a descriptor of the object.
 
 mod cache;
 mod descriptor;
@@ -50,16 +49,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
-/// (a modelled device over a directory, or over memory). A directory without a store is made one.
+/// Opens the store of data server `server` as specified: `dir:PATH`, `memory`, or
+/// `model:DEVICE[,key=value...][,dir=PATH]` (a modelled device over a directory, or over memory). A directory without a
+/// store is initialised; errors say what is wrong and with which path.
 pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
     open_with(spec, &|path| {
         dir::DirStore::open(path, deployment_id, server)
     })
 }
 
-/// The same as a new store in place of another: objects with ids below `lost_below` are lost until each is made anew or
-/// accepted. What is in a directory without a store, or of another deployment, is not touched.
+/// The same for a new store replacing another one: objects with ids below `lost_below` are lost until each is made
+/// again or accepted. A directory without a store, or of another deployment, is not changed.
 pub fn open_new(
     spec: &str,
     deployment_id: &str,
@@ -94,7 +94,7 @@ fn open_with(
     }
 }
 
-/// The directory of a store that has one.
+/// The directory of a store, if it has one.
 fn directory(spec: &str) -> Option<&Path> {
     let path = match spec.strip_prefix("model:") {
         Some(text) => text.split_once(",dir=")?.1,
@@ -103,12 +103,12 @@ fn directory(spec: &str) -> Option<&Path> {
     (!path.is_empty()).then(|| Path::new(path))
 }
 
-/// What a store keeps of its server's, beside the objects.
+/// Data that a store keeps for its server beside the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// What the server knows of the time.
+    /// The server's record of the time.
     Clock,
-    /// Whether users have limits on bytes.
+    /// Whether users have quotas on bytes.
     Limits,
 }
 
@@ -118,10 +118,10 @@ pub trait Store: Send + Sync {
     /// the object's own sync.
     fn open(&self, id: FileId, create: bool) -> Result<Arc<dyn Object>, StoreError>;
 
-    /// Removes an object. Those who hold it open keep its bytes until they let go.
+    /// Removes an object. Clients that have it open keep its bytes until they close it.
     fn remove(&self, id: FileId) -> Result<(), StoreError>;
 
-    /// At most `limit` object ids with their lengths, the smallest of those after `after`, ascending. A page shorter
+    /// At most `limit` object ids with their lengths: the smallest ids greater than `after`, ascending. A page shorter
     /// than `limit` is the last one.
     fn list_after(
         &self,
@@ -129,7 +129,7 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(FileId, u64)>, StoreError>;
 
-    /// All object ids with their lengths. Memory grows with their number: a server pages instead.
+    /// All object ids with their lengths. Memory grows with their number: servers page instead.
     fn list(&self) -> Result<Vec<(FileId, u64)>, StoreError> {
         const PAGE: usize = 4096;
         let mut all = Vec::new();
@@ -143,7 +143,7 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Closes some objects that nobody uses, because descriptors have run out. False: there are none.
+    /// Closes some idle objects, because descriptors have run out. False: there are none.
     fn relieve(&self) -> bool {
         false
     }
@@ -151,81 +151,83 @@ pub trait Store: Send + Sync {
     /// Makes creations and removals durable.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Names the page cache that holds what is written and not synced. As long as the name is the same, nothing
-    /// acknowledged is lost; one that has ended never comes back.
+    /// Identifies the page cache of written and unsynced data. While it stays the same, nothing acknowledged is lost;
+    /// one that has ended never returns.
     fn incarnation(&self) -> [u8; 16];
 
-    /// Descriptors for writing leave that may outlive the server: a clean stop cannot sync what comes by them.
+    /// Descriptors for writing are passed to clients that may outlive the server: a clean shutdown cannot sync what
+    /// they write.
     fn share(&self) {}
 
-    /// The server stops and nobody writes any more: what is there becomes durable, and the next server goes on with the
-    /// same incarnation.
+    /// The server stops and nobody writes any more: everything becomes durable, and the next server continues the
+    /// incarnation.
     fn stop(&self) {}
 
     /// (total bytes, free bytes).
     fn space(&self) -> Result<(u64, u64), StoreError>;
 
-    /// Looks for damage without reading all data: bad records, truncated objects, foreign files,
-    /// files that cannot be opened. May run beside normal work. The error is for a check that could
-    /// not go on.
+    /// Checks for damage without reading all data: bad records, truncated objects, foreign files, files that cannot be
+    /// opened. It may run in parallel with normal work. Calls `report` for each finding; the error is that of a check
+    /// that could not continue.
     fn verify(&self, report: &mut dyn FnMut(Finding)) -> Result<(), StoreError>;
 
-    /// Accepts a damaged object as it is: its present length becomes the recorded one, so that it can
-    /// be used again. The missing bytes are lost: report them first.
+    /// Accepts a damaged object as it is: its present length becomes the recorded one, and it can be used again. The
+    /// missing bytes are lost: report them first.
     fn accept(&self, id: FileId) -> Result<(), StoreError>;
 
-    /// Makes an object that the store has lost anew and empty; opens or makes any other.
+    /// Makes a lost object again, empty; opens or makes any other.
     fn renew(&self, id: FileId) -> Result<Arc<dyn Object>, StoreError> {
         self.open(id, true)
     }
 
-    /// By what the metadata server knows it; `None` where nothing outlives the process.
+    /// Its identity for the metadata server; `None` for stores that do not survive the process.
     fn identity(&self) -> Option<Identity> {
         None
     }
 
-    /// The highest id of a file that the store has had an object of, 0 if none, as far as it is noted; with `look` also of
-    /// objects that are there and not noted yet.
+    /// The highest id of a file that ever had an object, 0 if none, as far as recorded. With `look`, also of existing
+    /// objects that are not recorded yet.
     fn highest(&self, look: bool) -> Result<u64, StoreError> {
         let _ = look;
         Ok(0)
     }
 
-    /// Raises the generation, on stable storage. The metadata server is going to hear of it.
+    /// Increases the generation, on stable storage. The metadata server is about to be told.
     fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
         Ok(None)
     }
 
-    /// The metadata server has heard of the present generation: noted on stable storage.
+    /// The metadata server knows the present generation: recorded on stable storage.
     fn note_heard(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Syncs objects that were never synced or have grown since, so that their loss would be noticed. After each batch `go_on`
-    /// hears how long it took and says whether to go on. Returns whether objects were made or removed for good since the last time.
+    /// Background sync: syncs objects that were never synced or have grown since, so that their loss would be detected.
+    /// After each batch `go_on` is called with its duration and decides whether to continue. Returns whether objects
+    /// were durably made or removed since the last time.
     fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
         let _ = go_on;
         Ok(false)
     }
 
-    /// Objects with lower ids were in a store that this one replaced.
+    /// Objects with lower ids were in a store that this one has replaced.
     fn lost_below(&self) -> u64 {
         0
     }
 
-    /// What [`Store::keep`] kept last, at most a few hundred bytes, if it can be read.
+    /// The text that [`Store::keep`] stored last, at most a few hundred bytes, if it is readable.
     fn kept(&self, note: Note) -> Option<String> {
         let _ = note;
         None
     }
 
-    /// Keeps a note of the server's, on stable storage, where anything is kept.
+    /// Stores a text for the server, on stable storage if the backend has any.
     fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
         let _ = (note, text);
         Ok(())
     }
 
-    /// What and where, for people.
+    /// Backend and path, for messages.
     fn describe(&self) -> String;
 }
 
@@ -237,8 +239,8 @@ pub trait Object: Send + Sync {
     /// Writes all of `buf`.
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError>;
 
-    /// Reads into several buffers in turn; short only at the object's end. What the slices point to
-    /// afterwards is unspecified; the bytes are in the buffers.
+    /// Reads into several buffers in turn; short only at the object's end. The slices may point anywhere afterwards;
+    /// the bytes are in the buffers.
     fn read_vectored_at(
         &self,
         at: ObjectOffset,
@@ -268,7 +270,7 @@ pub trait Object: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> Result<u64, StoreError>;
 
-    /// How many bytes long its file is, also where the object is damaged and [`Object::len`] fails: for whoever counts bytes.
+    /// Length of its file, also where the object is damaged and [`Object::len`] fails: for counting bytes.
     fn stored_len(&self) -> Result<u64, StoreError> {
         self.len()
     }
@@ -278,11 +280,11 @@ pub trait Object: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or extends (with a hole) to `len` bytes.
+    /// Truncates or extends (with a hole) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<(), StoreError>;
 
-    /// Cuts to `len` bytes what is at most `end` bytes long; false: it is longer, and nothing was done. A write through this
-    /// object that makes it longer comes before or after the two, not between them.
+    /// Truncates to `len` bytes if the length is at most `end`; false: it is longer, and nothing was done. It is atomic
+    /// with respect to extending writes through this object.
     fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
         let short = self.len()? <= end;
         if short {
@@ -291,27 +293,27 @@ pub trait Object: Send + Sync {
         Ok(short)
     }
 
-    /// Makes it at least `len` bytes long (with a hole) without cutting anything off, whoever else writes. False where the
-    /// backend cannot do that in one step: keep writers away, look how long it is, and use [`Object::set_len`].
+    /// Extends it to at least `len` bytes (with a hole) without truncating concurrent writes. False where the backend
+    /// cannot do that in one step: exclude writers, check the length, and use [`Object::set_len`].
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         let _ = len;
         Ok(false)
     }
 
-    /// Reserves space (fallocate) without changing contents or length, where the backend can.
+    /// Reserves space (fallocate) without changing contents or length, where supported.
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError>;
 
-    /// Holds the space that the object lacks for its first `len` bytes, without touching it, so that a failed
-    /// reservation leaves nothing behind. `None` where nothing is missing or the backend cannot hold space.
+    /// Reserves the space that the object lacks for its first `len` bytes outside of it, so that a failed reservation
+    /// leaves nothing behind. `None` if nothing is missing or the backend cannot reserve.
     fn hold(&self, len: u64) -> Result<Option<Reservation>, StoreError> {
         let _ = len;
         Ok(None)
     }
 
-    /// Data, length and existence on stable storage.
+    /// Makes data, length and existence durable.
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// When bytes or length were last changed, nanoseconds since the epoch.
+    /// Time of the last change of bytes or length, nanoseconds since the epoch.
     fn modified_ns(&self) -> Result<i64, StoreError> {
         let Some(file) = self.mappable() else {
             return Ok(0);
@@ -323,7 +325,7 @@ pub trait Object: Send + Sync {
         })
     }
 
-    /// What it can as a file of this host; `None` where it is none, or is damaged.
+    /// Its operations as a file of this host; `None` if it is none, or is damaged.
     fn mappable(&self) -> Option<&dyn Mappable> {
         None
     }

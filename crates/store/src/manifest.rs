@@ -1,21 +1,21 @@
-//! Which objects a store must have: what is missing is damage, not a hole.
+//! The objects that a store must have: a missing one is damage, not a hole.
 //!
-//! Problem: an object that was never written reads as zeros, and so would one that a lost disk took away. Idea: a log in the
-//! store names every object that was synced once, with the length that it had then. An object that is named and not there is
-//! damaged. Entries join the object's first sync: data, then directory, then this log, then the answer; entries of all objects
-//! that are synced at the same time share one flush. Later syncs, writes and cuts change nothing here: how long the object is
-//! now says its record ([`crate::record`]), which the file system journals in order with the cut itself. An entry here instead
-//! would cost a flush for each cut.
+//! Problem: an object that was never written reads as zeros, and so would one that was lost with a disk. Idea: a log in
+//! the store lists every object that was ever synced, with its length at that time. A listed object that is missing
+//! counts as damaged. Entries are part of the object's first sync: data, then directory, then this log, then the
+//! answer. Entries of objects that are synced at the same time share one flush. Later syncs, writes and truncations
+//! change nothing here. The object's record has its current length ([`crate::record`]), which the file system journals
+//! in order with the truncation itself. An entry here instead would cost a flush for each truncation.
 //!
-//! A removal is noted after the file is gone, without a flush. If a crash loses the note, an entry without an object is
-//! left over; its file has no name any more, so nobody reads it, and `penstock check` drops it.
+//! A removal is recorded after the file is gone, without a flush. If a crash loses that record, an entry without an
+//! object is left over. Its file has no name any more, so nobody reads it, and `penstock check` drops it.
 //!
-//! The highest id that was ever entered is not forgotten with its object: it tells how new the files were that the store
-//! has seen (docs/decisions/0015).
+//! The highest id ever entered is kept when its object is removed: it shows how new the store's files were
+//! (docs/decisions/0015).
 //!
-//! Format: a header (magic, number of entries that follow at least, CRC-32), then entries of 24 bytes: id, length (all ones: removed),
-//! number 0, CRC-32; little endian. The log is written anew at each start. An entry that is not whole is skipped: the round
-//! that wrote it was never answered, and its object is entered again by [`crate::Store::sync_unsynced`].
+//! Format: a header (magic, least number of entries that follow, CRC-32), then entries of 24 bytes. An entry is id,
+//! length (all ones: removed), number 0, CRC-32; little endian. The log is rewritten at each start. An incomplete entry
+//! is skipped: the sync that wrote it was not answered, and [`crate::Store::sync_unsynced`] enters its object again.
 use crate::descriptor;
 use crate::replace::{Bad, commit, prepare};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -30,11 +30,11 @@ pub(crate) const NAME: &str = "manifest";
 const MAGIC: [u8; 8] = *b"PSMANIF1";
 const HEADER: usize = 20;
 const ENTRY: usize = 24;
-/// Length in an entry that takes the object out.
+/// Length in an entry that removes the object.
 const REMOVED: u64 = u64::MAX;
 /// Bytes read and written at a time.
 const CHUNK: usize = ENTRY << 15;
-/// Notes of removals that wait for the next round at most; then one is written for them.
+/// Removals that wait for the next flush at most; beyond it they are written for their own sake.
 const WAITING: usize = ENTRY << 12;
 
 /// The manifest of an open store.
@@ -44,26 +44,26 @@ pub(crate) struct Manifest {
     ended: Condvar,
 }
 
-/// How a round ended.
+/// The result of a flush.
 type Outcome = Arc<OnceLock<Result<(), Errno>>>;
 
 struct State {
-    /// By id: the class of the least length.
+    /// For each id, the class of its least length.
     known: BTreeMap<u64, u8>,
     /// The highest id ever entered; 0: none.
     highest: u64,
-    /// End of the log.
+    /// End of the log in bytes.
     end: u64,
-    /// Entries for the next round.
+    /// Entries for the next flush.
     waiting: Vec<(FileId, u64)>,
-    /// Of the next round.
+    /// The result of the next flush.
     outcome: Outcome,
     running: bool,
-    /// Rounds that succeeded.
+    /// Successful flushes.
     rounds: u64,
 }
 
-/// Lengths are kept in a byte: the number of bits of the length.
+/// A length is stored in a byte: the number of its bits.
 fn class(len: u64) -> u8 {
     (u64::BITS - len.leading_zeros()) as u8
 }
@@ -101,14 +101,14 @@ fn header(entries: u64) -> [u8; HEADER] {
 }
 
 impl Manifest {
-    /// Makes an empty one in the store's directory, over what is there. The directory is not synced.
+    /// Makes an empty one in the store's directory, replacing an old one. The directory is not synced.
     pub(crate) fn make(root: BorrowedFd<'_>) -> Result<(), Errno> {
         let (file, temporary) = prepare(root, NAME)?;
         descriptor::write_at(file.as_fd(), 0, &header(0))?;
         commit(root, file, &temporary, NAME)
     }
 
-    /// Reads the one in the store's directory and writes it anew.
+    /// Reads the one in the store's directory and rewrites it.
     pub(crate) fn load(root: BorrowedFd<'_>) -> Result<Manifest, Bad> {
         let open = || {
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -121,7 +121,7 @@ impl Manifest {
         let (known, highest, end) = read(file.as_fd())?;
         let (file, end) = match rewrite(root, &known, highest) {
             Ok(end) => (open()?, end),
-            // A full store has to start, so that something can be removed. What is there serves as well.
+            // A full store must be able to start, so that something can be removed. The old file serves as well.
             Err(Errno::NOSPC | Errno::DQUOT) => (file, end),
             Err(e) => return Err(e.into()),
         };
@@ -141,11 +141,11 @@ impl Manifest {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing between two changes of it can panic.
+        // Nothing can panic between two changes of it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The length that the object must have at least, if the store must have it.
+    /// The least length of an object that the store must have.
     pub(crate) fn least(&self, id: FileId) -> Option<u64> {
         self.state().known.get(&id.0).copied().map(least)
     }
@@ -155,7 +155,7 @@ impl Manifest {
         self.state().highest
     }
 
-    /// Rises when it changes on the disk.
+    /// Increases when the log on the disk changes.
     pub(crate) fn rounds(&self) -> u64 {
         self.state().rounds
     }
@@ -168,7 +168,7 @@ impl Manifest {
         ids.map(|(id, _)| FileId(*id)).collect()
     }
 
-    /// Enters objects with their synced lengths; on stable storage when this returns.
+    /// Enters objects with their synced lengths; they are on stable storage when this returns.
     pub(crate) fn enter(&self, objects: &[(FileId, u64)]) -> Result<(), Errno> {
         let mut state = self.state();
         let new = |(id, _): &&(FileId, u64)| !state.known.contains_key(&id.0);
@@ -180,20 +180,20 @@ impl Manifest {
         self.write(state)
     }
 
-    /// The object is gone. Noted with the next round, or after a crash never.
+    /// The object was removed. Recorded with the next flush, or lost in a crash.
     pub(crate) fn forget(&self, id: FileId) {
         let mut state = self.state();
         if state.known.remove(&id.0).is_none() {
             return;
         }
         state.waiting.push((id, REMOVED));
-        // Failing is no error: the next `penstock check` drops what is left over.
+        // A failure is no error: the next `penstock check` drops left-over entries.
         if state.waiting.len() * ENTRY >= WAITING && !state.running {
             let _ = self.write(state);
         }
     }
 
-    /// Makes notes of removals durable.
+    /// Makes records of removals durable.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         let state = self.state();
         if state.waiting.is_empty() {
@@ -203,7 +203,7 @@ impl Manifest {
         }
     }
 
-    /// Writes what waits and makes it durable, together with what others enter meanwhile.
+    /// Writes waiting entries and makes them durable, together with what others enter meanwhile.
     fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<(), Errno> {
         let mine = state.outcome.clone();
         loop {
@@ -244,7 +244,7 @@ impl Manifest {
     }
 }
 
-/// The ids in a manifest, the highest that was ever there, and where it ends.
+/// The ids in a manifest, the highest one ever, and the end of the log.
 fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64, u64), Bad> {
     let mut start = [0; HEADER];
     let got = descriptor::read_at(file, 0, &mut start)?;
@@ -284,10 +284,10 @@ fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64, u64), Bad> {
     Ok((known, highest, at))
 }
 
-/// Returns where it ends.
+/// Returns the end of the log.
 fn rewrite(root: BorrowedFd<'_>, known: &BTreeMap<u64, u8>, highest: u64) -> Result<u64, Errno> {
     let (file, temporary) = prepare(root, NAME)?;
-    // The object with the highest id may be gone: its removal keeps the id.
+    // The object with the highest id may be removed: the record of its removal keeps the id.
     let gone = (highest > 0 && !known.contains_key(&highest)).then_some(highest);
     let number = known.len() + usize::from(gone.is_some());
     descriptor::write_at(file.as_fd(), 0, &header(number as u64))?;

@@ -1,4 +1,4 @@
-//! What only objects can that are files of this host: other processes map and write them, past the store.
+//! Operations of objects that are files of this host: other processes may map and write them directly.
 use crate::view::View;
 use penstock_host::sync::RwLockGuard;
 use penstock_layout::ObjectOffset;
@@ -6,29 +6,29 @@ use std::os::fd::BorrowedFd;
 
 /// An object with a descriptor.
 pub trait Mappable {
-    /// For clients of this host, and for mappings of it.
+    /// The descriptor, for clients of this host and for mappings.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// As long as this is held nobody cuts anything off through this object. Whoever stores through a mapping of it holds
-    /// this: a page is there for its whole length, and what is stored behind a new end would come back with the next
-    /// bytes behind it (on tmpfs; POSIX leaves it open). `None` where somebody else sees to that.
+    /// While this is held nobody truncates the file through this object. Hold it while storing through a mapping. A
+    /// page exists in full. What is stored beyond a new end would reappear with the next bytes after it (on tmpfs;
+    /// POSIX leaves it open). `None` where the caller need not do this.
     fn steady(&self) -> Option<RwLockGuard<'_>> {
         None
     }
 
-    /// Bytes have been stored through a mapping or a descriptor of it, which the backend does not see: they have to be
-    /// synced before it may be closed.
+    /// Bytes were stored through a mapping or a descriptor, unknown to the backend: they must be synced before it may
+    /// be closed.
     fn note_changes(&self) {}
 
-    /// Somebody has let go of the descriptor and may have made the object longer: notes how long it is.
+    /// A client has released the descriptor and may have extended the object: records its length.
     fn observe(&self) {}
 
-    /// Whether [`Self::view`] is worth asking.
+    /// Whether [`Self::view`] may return something.
     fn maps(&self) -> bool {
         false
     }
 
-    /// `len` bytes in place of `calls` reads within them, where that is cheaper.
+    /// A view of `len` bytes instead of `calls` reads within them, where that is cheaper.
     fn view(&self, _at: ObjectOffset, _len: u64, _calls: u64) -> Option<View> {
         None
     }

@@ -1,27 +1,25 @@
-//! Reading an object out of a mapping instead of by calls.
+//! Reads an object out of a mapping instead of by system calls.
 //!
-//! Problem: a `pread` of 3 KiB from the page cache costs 0.7 µs, copying 3 KiB a fifth of it. Large reads gain less: the
-//! kernel copies 21 GB/s in calls of 64 KiB and 25 in calls of 1 MiB, a process out of a mapping 31 (2 shared cores, ext4).
-//! Idea: what has been read once is probably in the page cache, and read again, or beside what is read next. The
-//! first small read in a chunk of [`CHUNK`] bytes is a `pread`; a later one, or one of [`DENSE`] at once, brings the
-//! chunk's pages into a mapping, and from then on reads in it are copies. Bringing a chunk in costs as much as three
-//! large reads of it lose by being calls, so they are calls [`PATIENCE`] times: whoever reads a file once pays nothing,
-//! and nobody pays more than twice of what is lost (the rent-or-buy rule). Windows of [`WINDOW`] bytes are mapped, one
-//! per object, so that page tables stay small; an access elsewhere begins a new window.
-//! When it pays: pieces of one part of an object, again and again. Where reads never come twice near each other nothing
-//! is mapped.
+//! Problem: a `pread` of 3 KiB from the page cache costs 0.7 µs; copying 3 KiB costs a fifth of that. Large reads gain
+//! less. The kernel copies 21 GB/s in calls of 64 KiB and 25 in calls of 1 MiB. A process copies 31 out of a mapping (2
+//! shared cores, ext4). Idea: what was read once is probably in the page cache, and will be read again, or next to the
+//! following read. The first small read in a chunk of [`CHUNK`] bytes is a `pread`. A later one, or one of [`DENSE`] at
+//! once, populates the chunk's pages in a mapping, and from then on reads in it are copies. Populating a chunk costs as
+//! much as [`PATIENCE`] large reads of it lose by being calls, so the first ones are calls. A file that is read once
+//! costs nothing extra, and the total cost is at most twice the optimum (the rent-or-buy rule). Windows of [`WINDOW`]
+//! bytes are mapped, one per object, so that page tables stay small. An access elsewhere begins a new window. When it
+//! pays: repeated reads of one part of an object. Where reads are never repeated nearby, nothing is mapped.
 //!
-//! *Why reading cannot end the process.* A page that lies behind the end of the object, or that the device cannot
-//! read, raises SIGBUS. So a [`Mapped`] is made for one operation of someone who knows that nobody cuts the object
-//! before the operation is over (a grant: `penstock_rpc::grant`), nothing behind its length is touched, and a chunk is
-//! first brought in by a call that gives an error instead of a signal; after one, reads in the window are calls, which
-//! say what is wrong. (A page that the system has dropped since comes from the device again: one that has become
-//! unreadable meanwhile raises the signal.) A length that was seen stays true as long as nobody cuts the object, so it is kept from one
-//! operation to the next until [`Maps::forget_len`]; what lies behind it is always asked for, so that bytes that
-//! somebody has just added are read.
-//! *Holes.* Where files are memory a page of a hole that is touched through a mapping is one more page of the file, for
-//! good: a reader of a sparse object would fill the store. There chunks with holes are read by calls.
-//! Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
+//! *Why a read cannot kill the process.* A page beyond the end of the object, or one that the device cannot read,
+//! raises SIGBUS. Three rules prevent that. A [`Mapped`] is made for one operation of a caller who knows that nobody
+//! truncates the object before the operation ends (a grant: `penstock_rpc::grant`). Nothing beyond its length is
+//! accessed. A chunk is first populated by a call that returns an error instead of a signal. After an error, reads in
+//! the window are calls, which report what is wrong. (A page that the system has dropped since is read from the device
+//! again: if it has become unreadable meanwhile it raises the signal.) A known length stays valid as long as nobody
+//! truncates the object, so it is kept between operations until [`Maps::forget_len`]. Reads beyond it always ask for
+//! the length, so that bytes just appended are read. *Holes.* On a file system in memory, a page of a hole that is
+//! accessed through a mapping becomes allocated. A reader of a sparse object would fill the store. There chunks with
+//! holes are read by calls. Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
 use crate::mappable::Mappable;
 use crate::mapping::Mapping;
 use crate::view::{CHUNK, CHUNKS, View, WINDOW, Window};
@@ -36,37 +34,37 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
-/// Reads of fewer bytes a call are small: the second in a chunk is worth a mapping.
+/// Reads below this size are small: the second one in a chunk justifies a mapping.
 const SMALL: u64 = 32 << 10;
-/// Reads of a chunk by calls, in larger ones, that cost as much more than copies as bringing it in does.
+/// Large reads of a chunk by calls whose extra cost equals that of populating it.
 const PATIENCE: u8 = 3;
-/// A chunk in which so many calls would read is mapped at once.
+/// A chunk with this many reads at once is mapped immediately.
 const DENSE: u64 = 4;
 
-/// What one process has mapped of an object; kept from one operation to the next.
+/// The mappings of an object in one process, kept between operations.
 #[derive(Debug, Default)]
 pub struct Maps {
-    /// What mappings of this file system are like, once asked.
+    /// The kind of this file system's mappings, once determined.
     kind: OnceLock<Coherence>,
-    /// Bytes that the object has for certain.
+    /// A length that the object is known to have.
     len: AtomicU64,
-    /// The window that was read last.
+    /// The window read last.
     seen: Mutex<Option<Seen>>,
 }
 
-/// A window and how it is read.
+/// A window with its state.
 #[derive(Debug)]
 struct Seen {
     number: u64,
-    /// How often each chunk has been read by calls, up to [`PATIENCE`].
+    /// Reads by calls of each chunk, up to [`PATIENCE`].
     calls: Box<[u8; CHUNKS]>,
     window: Option<Arc<Window>>,
-    /// A page could not be brought in.
+    /// Whether a page could not be populated.
     failed: bool,
 }
 
 impl Maps {
-    /// Never maps anything: for whoever must not get SIGBUS when somebody else cuts the object.
+    /// Never maps anything: for callers that must not get SIGBUS when the object is truncated.
     pub fn calls_only() -> Maps {
         Maps {
             kind: OnceLock::from(Coherence::Unknown),
@@ -78,7 +76,7 @@ impl Maps {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the object is must be asked anew: it may have been cut since.
+    /// The object may have been truncated: its length must be queried again.
     pub fn forget_len(&self) {
         self.len.store(0, Ordering::Relaxed);
     }
@@ -130,7 +128,7 @@ impl Maps {
         seen.window.clone()
     }
 
-    /// No more mappings of the present window.
+    /// Stops mapping the present window.
     fn failed(&self) {
         if let Some(seen) = &mut *self.seen() {
             seen.window = None;
@@ -139,14 +137,14 @@ impl Maps {
     }
 }
 
-/// What mappings of the files of a file system are like.
+/// The kind of a file system's mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coherence {
-    /// They may not show at once what calls write, or nobody knows.
+    /// They may not show at once what calls write, or that is unknown.
     Unknown,
-    /// They do, also what other processes write.
+    /// They show at once what calls write, also of other processes.
     Coherent,
-    /// They do, and a hole that is touched through them takes space.
+    /// The same, and a hole accessed through them is allocated.
     Memory,
 }
 
@@ -161,8 +159,8 @@ fn kind(file: BorrowedFd<'_>) -> Coherence {
     }
 }
 
-/// A passed descriptor of an object for one operation, during which nobody cuts the object: reads are copies where that
-/// pays.
+/// A passed descriptor of an object for one operation, during which nobody truncates the object: reads are copies where
+/// that pays.
 #[derive(Debug)]
 pub struct Mapped<'a> {
     object: Descriptor<'a>,
@@ -171,8 +169,8 @@ pub struct Mapped<'a> {
 }
 
 impl<'a> Mapped<'a> {
-    /// The object behind `fd`, of which `maps` keeps what is mapped. The caller knows that the object is not cut
-    /// short as long as this exists, and has not been since `maps` was made or last told to [`Maps::forget_len`].
+    /// The object of `fd`, whose mappings are in `maps`. The caller guarantees that the object is not truncated while
+    /// this exists. Nor may it have been since `maps` was made or [`Maps::forget_len`] was called.
     pub fn new(fd: &'a impl AsFd, maps: &'a Maps) -> Mapped<'a> {
         Mapped {
             object: Descriptor::new(fd),
@@ -185,7 +183,7 @@ impl<'a> Mapped<'a> {
         *self.maps.kind.get_or_init(|| kind(self.fd))
     }
 
-    /// Whether [from, end) of the object may be touched through a mapping.
+    /// Whether [from, end) of the object may be accessed through a mapping.
     fn is_solid(&self, from: u64, end: u64) -> bool {
         self.kind() == Coherence::Coherent
             || rustix::fs::seek(self.fd, SeekFrom::Hole(from)).is_ok_and(|hole| hole >= end)
@@ -196,7 +194,7 @@ impl<'a> Mapped<'a> {
         Ok(end <= self.reached(end)?)
     }
 
-    /// Bytes that the object has for certain, at least `end` if it has so many.
+    /// A known length of the object, at least `end` if it has that many bytes.
     fn reached(&self, end: u64) -> Result<u64, StoreError> {
         let known = self.maps.len.load(Ordering::Relaxed);
         if end <= known {
@@ -329,7 +327,7 @@ mod tests {
             assert!(out == bytes[1000..201_000], "round {round}");
             assert_eq!(is_mapped(), round == PATIENCE);
         }
-        // Other chunks have their own count, and what lies behind the end is a call's business.
+        // Other chunks have their own count, and bytes beyond the end are read by a call.
         let mut out = vec![0; 200_000];
         for _ in 0..=PATIENCE {
             let got = Mapped::new(&fd, &maps)

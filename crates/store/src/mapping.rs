@@ -1,12 +1,12 @@
-//! A part of a file in this process's memory.
+//! A mapping of a part of a file.
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 
-/// A shared mapping, undone when dropped. Who looks into it must say why the bytes are there: a page that the file
-/// does not have ends the process.
+/// A shared mapping, unmapped on drop. Each access must say why the bytes exist: a page that the file does not have
+/// kills the process.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) at: *mut c_void,
@@ -19,7 +19,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of `file` from offset `from` on, a multiple of the page size.
+    /// Maps `len` bytes of `file` from offset `from` on, a multiple of the page size.
     pub(crate) fn new(
         file: BorrowedFd<'_>,
         from: u64,
@@ -32,8 +32,8 @@ impl Mapping {
         Ok(Mapping { at, len })
     }
 
-    /// Brings pages into memory, where they can be read from then on. An error instead of a signal when the file does
-    /// not have them or its device cannot read them.
+    /// Populates pages, so that they can be read. An error instead of a signal if the file does not have them or its
+    /// device cannot read them.
     pub(crate) fn populate(&self, from: usize, len: usize) -> Result<(), Errno> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Errno::INVAL);

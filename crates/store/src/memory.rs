@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The memory backend. Objects are bounded by the limit of open files.
+/// The memory backend. The limit of open files bounds the objects.
 pub(crate) struct MemoryStore {
     incarnation: [u8; 16],
     objects: Mutex<BTreeMap<FileId, Arc<MemoryObject>>>,
@@ -32,7 +32,7 @@ impl MemoryStore {
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<MemoryObject>>> {
-        // The map is changed by single calls only: it is whole also after a panic elsewhere.
+        // The map is changed by single calls only, so it is consistent also after a panic elsewhere.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl Store for MemoryStore {
     }
 
     fn remove(&self, id: FileId) -> Result<(), StoreError> {
-        // Freed outside the lock: giving back many pages takes time.
+        // Freed outside the lock: freeing many pages takes time.
         let removed = self.objects().remove(&id);
         match removed {
             Some(_) => Ok(()),
@@ -125,7 +125,7 @@ impl Store for MemoryStore {
 
 struct MemoryObject {
     fd: OwnedFd,
-    /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
+    /// Locked exclusively to truncate, shared to store through mappings or to extend.
     cutting: RwLock,
 }
 

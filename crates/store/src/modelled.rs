@@ -1,14 +1,15 @@
-//! Objects on a modelled device: their bytes live in another store, and every access takes the time that the device
+//! Objects on a modelled device: their bytes are in another store, and every access takes the time that the device
 //! would take (docs/administer/devices.md).
 //!
-//! An access is mapped to device addresses, submitted to the model, and the caller sleeps until the model completes
-//! it, on the real clock (times a scale). Accesses of concurrent callers are in the model together and overlap, merge
-//! and are reordered there as on a real device. There is no thread of its own: whoever waits sleeps until the model's next
-//! event and advances it. Sleeps end late, by 50 to 150 µs on common machines, and whoever writes one block after the other
-//! would miss its turn of the platter each time. So threads ask for exact timers, sleep less by how late their sleeps
-//! have been of late, and take an event as there when it is nearer than [`NEAR`]: answers are right on average. An access that
-//! comes late all the same is completed at the modelled time, so errors don't add up inside the device. `sync` waits for the model's caches. There are no descriptors: a
-//! shortcut would be faster than the device.
+//! An access is mapped to device addresses and submitted to the model. The caller sleeps until the model completes it,
+//! on the real clock (times a scale). Accesses of concurrent callers are in the model together and overlap, merge and
+//! are reordered there as on a real device. There is no separate thread: each waiting thread sleeps until the model's
+//! next event and advances it. Sleeps end late, by 50 to 150 µs on common machines. A program that writes one block
+//! after the other would miss its turn of the platter each time. So threads request exact timers, shorten their sleeps
+//! by the recent mean delay, and treat an event as due when it is nearer than [`NEAR`]. Answers are then right on
+//! average. An access that is late nevertheless is completed at the modelled time, so errors do not accumulate inside
+//! the device. `sync` also waits for the model's caches. Descriptors are not passed to clients: a shortcut would be
+//! faster than the device.
 
 use crate::{Finding, Identity, Note, Object, Store, StoreError};
 use penstock_device::{Allocation, Completion, Device, Model, Nanos, Op, Request};
@@ -24,24 +25,24 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shortest sleep: below it the system's timers are no finer.
+/// Shortest sleep: the system's timers are no finer.
 const TICK: Duration = Duration::from_micros(20);
 
-/// An event so near is there: a sleep that short would end late by more.
+/// An event this near is due: such a short sleep would end later than that.
 const NEAR: Duration = Duration::from_micros(25);
-/// Sleeps are not shortened by more: what is later is the load of the machine, not its way.
+/// Sleeps are shortened by at most this: longer delays are caused by the machine's load.
 const MOST_LATE: Duration = Duration::from_micros(200);
 
 struct State {
     device: Box<dyn Device>,
     allocation: Allocation,
-    /// Submitted, not yet completed.
+    /// Requests submitted and not yet completed.
     under_way: HashSet<u64>,
     next: u64,
     scratch: Vec<Completion>,
     /// Modelled time up to which the device has been advanced.
     reached: Nanos,
-    /// How late sleeps end, a moving mean.
+    /// Moving mean of the delay of sleeps.
     late: Duration,
 }
 
@@ -56,16 +57,16 @@ struct Modelled {
 
 impl Modelled {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A model that panicked halfway is still asked: at worst its times are odd.
+        // A model that panicked is still used: at worst its times are wrong.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Modelled time.
+    /// The current modelled time.
     fn now(&self) -> Nanos {
         (time::since(self.begun).as_nanos() as f64 * self.scale) as Nanos
     }
 
-    /// Serves all of `requests` on the device.
+    /// Carries out `requests` on the device.
     fn serve(&self, op: Op, file: FileId, at: u64, bytes: u64) -> Result<(), StoreError> {
         if bytes == 0 {
             return Ok(());
@@ -99,7 +100,7 @@ impl Modelled {
         Ok(())
     }
 
-    /// Waits until what the device's caches hold is on the medium.
+    /// Waits until the contents of the device's caches are on the medium.
     fn flush(&self) {
         let mut state = self.lock();
         let now = self.advance(&mut state);
@@ -110,7 +111,7 @@ impl Modelled {
         self.wait(state, id..id + 1);
     }
 
-    /// Advances the device to the present, or to its next event when that is near; returns the time reached.
+    /// Advances the device to the present, or to its next event if that is near; returns the time reached.
     fn advance(&self, state: &mut State) -> Nanos {
         let present = self.now();
         let mut now = present.max(state.reached);
@@ -134,12 +135,12 @@ impl Modelled {
         now
     }
 
-    /// Real time of a span of modelled time.
+    /// Real time for an interval of modelled time.
     fn real(&self, span: Nanos) -> Duration {
         Duration::from_nanos((span as f64 / self.scale).min(1e12) as u64)
     }
 
-    /// Sleeps until none of `ids` is under way.
+    /// Sleeps until none of `ids` is in progress.
     fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, ids: std::ops::Range<u64>) {
         exact_timers();
         loop {
@@ -147,7 +148,7 @@ impl Modelled {
             if !ids.clone().any(|id| state.under_way.contains(&id)) {
                 return;
             }
-            // A device with something under way has a next event; one that had none would be asked again soon.
+            // A busy device has a next event; one without would be checked again soon.
             let wake = state.device.wake().unwrap_or(now + 1_000_000);
             let ahead = self.real(wake.saturating_sub(self.now()));
             let sleep = ahead.saturating_sub(state.late).max(TICK);
@@ -165,7 +166,7 @@ impl Modelled {
     }
 }
 
-/// Makes this thread's timers end when they are due; the system's default allows them 50 µs more.
+/// Gives this thread exact timers; by default the system delays them by up to 50 µs.
 fn exact_timers() {
     thread_local! {
         static DONE: Cell<bool> = const { Cell::new(false) };
@@ -177,14 +178,14 @@ fn exact_timers() {
     }
 }
 
-/// What the kernel's block queue would see as the process: the thread that does the I/O.
+/// The process for the kernel's block queue: the thread that does the I/O.
 fn process() -> u32 {
     let mut hasher = DefaultHasher::new();
     std::thread::current().id().hash(&mut hasher);
     hasher.finish() as u32
 }
 
-/// The modelled backend around the store that keeps the bytes.
+/// The modelled backend around the store with the bytes.
 pub(crate) struct ModelStore {
     inner: Box<dyn Store>,
     modelled: Arc<Modelled>,
@@ -339,7 +340,7 @@ struct ModelObject {
 }
 
 impl ModelObject {
-    /// Reads move what is there; a hole at the end costs nothing.
+    /// Reads move existing bytes; a hole at the end costs nothing.
     fn read(&self, at: ObjectOffset, wanted: usize) -> Result<(), StoreError> {
         let there = self.inner.len()?.saturating_sub(at.0);
         self.modelled
@@ -421,7 +422,7 @@ mod tests {
     use penstock_layout::{FileId, ObjectOffset};
     use std::time::Instant;
 
-    /// Random reads through the store take what the model says, and concurrent ones overlap.
+    /// Random reads through the store take the modelled time, and concurrent ones overlap.
     #[test]
     fn accesses_take_the_modelled_time_and_overlap() {
         let store = open("model:hdd,queue=none,read-ahead=0,scale=10", "d", 0).unwrap();
@@ -436,7 +437,7 @@ mod tests {
         let begun = Instant::now();
         (0..40).for_each(read);
         let one_by_one = begun.elapsed();
-        // 40 accesses of more than 2 ms each (half a turn less luck), ten times as fast.
+        // 40 accesses of more than 2 ms each (half a turn, less by luck), ten times as fast.
         assert!(one_by_one.as_micros() > 8_000, "{one_by_one:?}");
         let begun = Instant::now();
         std::thread::scope(|s| {
@@ -445,7 +446,7 @@ mod tests {
                 s.spawn(move || (0..2).for_each(|i| read(t * 2 + i)));
             }
         });
-        // The native queue orders them: never slower than by a wide margin, whatever the machine does.
+        // The native queue orders them: never much slower, whatever the machine's load.
         let together = begun.elapsed();
         assert!(together < one_by_one * 4, "{one_by_one:?} {together:?}");
     }

@@ -1,4 +1,4 @@
-//! One object of a directory store: an open file, its record, and what is known to be wrong with it.
+//! One object of a directory store: an open file, its record, and its known damage.
 use crate::mappable::Mappable;
 use crate::record::Records;
 use crate::replace::Bad;
@@ -21,20 +21,21 @@ pub(crate) struct DirObject {
     id: FileId,
     file: OwnedFd,
     place: Arc<StoreRoot>,
-    /// It was at least so long, by its record or by what this server wrote, for short reads; `u64::MAX` while the record is bad.
+    /// A length that it is known to have had, by its record or this server's writes; used to judge short reads.
+    /// `u64::MAX` while the record is bad.
     known: AtomicU64,
-    /// The store's manifest has it.
+    /// Whether it is in the store's manifest.
     entered: AtomicBool,
-    /// Changed since the last sync, as far as is known: others may have the descriptor.
+    /// Whether it was changed since the last sync, as far as is known: clients may have the descriptor.
     dirty: AtomicBool,
-    /// Found damaged when opened, not yet accepted.
+    /// Whether it was found damaged when opened and is not yet accepted.
     damaged: AtomicBool,
     state: Mutex<State>,
-    /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
+    /// Locked exclusively to truncate, shared to store through mappings or to extend.
     cutting: RwLock,
 }
 
-/// A change under way. It counts once it is over: a sync meanwhile need not cover it.
+/// A change in progress. It counts once it has ended: a concurrent sync need not cover it.
 struct Changes<'a>(&'a DirObject);
 
 impl Drop for Changes<'_> {
@@ -43,31 +44,31 @@ impl Drop for Changes<'_> {
     }
 }
 
-/// Changes together with the record on disk.
+/// State that changes together with the record on disk.
 struct State {
     recorded: Result<u64, String>,
-    /// Nobody but this server cuts it: since its last cut it was at least so long.
+    /// Only this server truncates it: since its last truncation it had at least this length.
     known: u64,
-    /// Number of cuts: a sync that was overtaken by one must not record its length.
+    /// Number of truncations: a sync overtaken by one must not record its length.
     cuts: u64,
     removed: bool,
 }
 
-/// Something that makes an object longer.
+/// An operation that extends an object.
 struct Growth {
-    /// Cuts before it.
+    /// Truncations before it.
     cuts: u64,
     len: u64,
 }
 
-/// What a missing object's file means.
+/// What to do about a missing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// There is no such object.
+    /// Report that there is no such object.
     Find,
-    /// It is made.
+    /// Create it.
     Create,
-    /// It is made, also if the store has lost one.
+    /// Create it, even if the store has lost the object.
     Accept,
 }
 
@@ -121,7 +122,8 @@ impl DirObject {
         }
         let recorded = match place.records.load(&shard, id, file.as_fd()) {
             _ if unsynced::marked(&stat) => Err(SYNC_FAILED.to_owned()),
-            // Without its attribute the file took the place of the one that was synced. A record beside goes with each cut.
+            // Without its attribute, the file has replaced the one that was synced. A separate record is removed before
+            // each truncation.
             Ok(None) if place.records == Records::Attribute => Ok(least.unwrap_or(0)),
             Ok(len) => Ok(len.unwrap_or(0)),
             Err(Bad::Content(what)) => Err(what.to_owned()),
@@ -157,7 +159,7 @@ impl DirObject {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Fields are set one by one after the step on disk that they describe.
+        // Each field is set after the step on disk that it describes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,20 +167,20 @@ impl DirObject {
         move |e| StoreError::from_errno(what, self.place.object_path(self.id), e)
     }
 
-    /// Its record says so now.
+    /// The record on disk has this value now.
     fn record(&self, state: &mut State, recorded: u64) {
         state.recorded = Ok(recorded);
         let known = state.known.max(recorded);
         self.known.store(known, Ordering::Release);
     }
 
-    /// Before so many bytes are written.
+    /// Called before writing this many bytes.
     fn written(&self, at: ObjectOffset, bytes: usize) -> Option<Growth> {
         let end = at.0.saturating_add(bytes as u64);
         if bytes == 0 { None } else { self.growth(end) }
     }
 
-    /// Before something that leaves the object at least `len` bytes long, if that is more than known.
+    /// Called before an operation that leaves the object at least `len` bytes long, if that is more than known.
     fn growth(&self, len: u64) -> Option<Growth> {
         (len > self.known.load(Ordering::Acquire)).then(|| Growth {
             cuts: self.state().cuts,
@@ -186,20 +188,20 @@ impl DirObject {
         })
     }
 
-    /// It has succeeded.
+    /// The operation has succeeded.
     fn grown(&self, growth: Option<Growth>) {
         let Some(Growth { cuts, len }) = growth else {
             return;
         };
         let mut state = self.state();
-        // A cut that came between may have taken it away again.
+        // A truncation in between may have undone it.
         if state.cuts == cuts && state.recorded.is_ok() && len > state.known {
             state.known = len;
             self.known.fetch_max(len, Ordering::AcqRel);
         }
     }
 
-    /// Whether a sync would note something that is not noted yet: the object itself, or that it is longer.
+    /// Whether a sync would record something new: the object itself, or a greater length.
     pub(crate) fn unnoted(&self) -> bool {
         let state = self.state();
         let Ok(recorded) = state.recorded else {
@@ -212,18 +214,18 @@ impl DirObject {
             || descriptor::len(self.file.as_fd()).is_ok_and(|len| len > recorded)
     }
 
-    /// Whether it can be closed without losing what a failed write-back would tell.
+    /// Whether it can be closed without losing a write-back error.
     pub(crate) fn is_clean(&self) -> bool {
-        // What is damaged carries a mark or differs from its record: that is found when it is opened again.
+        // A damaged object has a mark or differs from its record, which is found when it is opened again.
         !self.dirty.load(Ordering::SeqCst) || self.damaged.load(Ordering::Acquire)
     }
 
-    /// Its name is going.
+    /// Its name is about to be removed.
     pub(crate) fn removed(&self) {
         self.state().removed = true;
     }
 
-    /// Compares the length with what it must be, while neither can shrink.
+    /// Compares the length with the required one, while neither can decrease.
     pub(crate) fn examine(&self) -> Option<Problem> {
         self.examine_as(&self.state())
     }
@@ -245,8 +247,8 @@ impl DirObject {
         }
     }
 
-    /// The error of a damaged object. One that somebody else cut is refused from now on, also after a restart: the next write
-    /// behind the cut would hide it.
+    /// The error of a damaged object. An object truncated from outside is refused from now on, also after a restart:
+    /// the next write beyond the cut would hide the damage.
     fn damage(&self, state: &mut State, problem: Problem) -> StoreError {
         let detail = match problem {
             Problem::BadRecord(detail) => format!("record: {detail}"),
@@ -273,9 +275,9 @@ impl DirObject {
         }
     }
 
-    /// A sync of the file has failed with `e`. The system reports that once; it may have dropped what it could not write,
-    /// and the next sync would succeed without it. So the object counts as damaged, also after a restart, until somebody has
-    /// accepted it.
+    /// A sync of the file has failed with `e`. The system reports that once. It may have dropped what it could not
+    /// write, and the next sync would succeed without it. So the object counts as damaged, also after a restart, until
+    /// somebody accepts it.
     fn unsynced(&self, state: &mut State, e: Errno) -> StoreError {
         state.recorded = Err(SYNC_FAILED.to_owned());
         self.known.store(u64::MAX, Ordering::Release);
@@ -290,7 +292,7 @@ impl DirObject {
         error
     }
 
-    /// Writes all that the file holds once more, in place; holes stay holes.
+    /// Rewrites the file's contents in place; holes stay holes.
     fn write_again(&self) -> Result<(), Errno> {
         let mut buffer = vec![0; 1 << 20];
         let mut at = 0;
@@ -314,7 +316,7 @@ impl DirObject {
         }
     }
 
-    /// Refuses what would hide damage.
+    /// Refuses operations that would hide damage.
     fn sound(&self) -> Result<(), StoreError> {
         if self.damaged.load(Ordering::Acquire) {
             let mut state = self.state();
@@ -324,7 +326,7 @@ impl DirObject {
         Ok(())
     }
 
-    /// A read that ended `end` bytes into the object was short: rightly so?
+    /// A read ended early, at `end` bytes: checks that this is the object's end.
     fn check_end(&self, end: u64) -> Result<(), StoreError> {
         if end < self.known.load(Ordering::Acquire) {
             let mut state = self.state();
@@ -335,11 +337,11 @@ impl DirObject {
         Ok(())
     }
 
-    /// [`Object::sync`] but for the manifest: what that needs. Returns the length that is on stable storage.
+    /// [`Object::sync`] without the manifest. Returns the durable length.
     pub(crate) fn sync_alone(&self) -> Result<u64, StoreError> {
         self.sound()?;
         self.place.sound()?;
-        // What changes from now on is for the next sync.
+        // Changes from now on belong to the next sync.
         let dirty = self.dirty.swap(false, Ordering::SeqCst);
         let done = self.sync_now();
         if done.is_err() && dirty {
@@ -366,7 +368,7 @@ impl DirObject {
         if state.cuts != cuts {
             return Ok(len);
         }
-        // Others may have made it longer meanwhile; or somebody else has cut the file.
+        // Clients may have extended it meanwhile; or somebody has truncated the file from outside.
         let problem = self.examine_as(&state);
         if let Some(problem) = problem {
             return Err(self.damage(&mut state, problem));
@@ -387,21 +389,22 @@ impl DirObject {
         Ok(len)
     }
 
-    /// The manifest has it now.
+    /// It is in the manifest now.
     pub(crate) fn note_entered(&self) {
         self.entered.store(true, Ordering::Release);
     }
 
-    /// Takes the object as it reads now. Nobody may write it meanwhile.
+    /// Accepts the object as it reads now. Nobody may write to it meanwhile.
     pub(crate) fn accept(&self) -> Result<(), StoreError> {
         self.place.sound()?;
         let mut state = self.state();
         let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
         if state.recorded.is_err() {
-            // After a failed sync the system takes for written what it has dropped: only written again it gets there.
+            // After a failed sync the system regards what it has dropped as written: only rewriting it makes it
+            // durable.
             self.write_again().map_err(self.error("write again"))?;
         }
-        // Not claimed before it is true: what is there may never have been synced.
+        // Synced before it is recorded: the contents may never have been synced.
         penstock_host::fs::fdatasync(&self.file).map_err(|e| self.unsynced(&mut state, e))?;
         self.place
             .records
@@ -484,7 +487,7 @@ impl Object for DirObject {
     fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
         self.sound()?;
         let _changes = Changes(self);
-        // Before the state, which whoever is steady may lock.
+        // Locked before the state, which a holder of `steady` may lock.
         let _cutting = self.cutting.write();
         let mut state = self.state();
         if end < u64::MAX
@@ -567,7 +570,7 @@ impl Mappable for DirObject {
     }
 
     fn note_changes(&self) {
-        // Mostly set already: no line of the cache is taken from others then.
+        // Mostly set already: then the cache line is not taken from other CPUs.
         if !self.dirty.load(Ordering::SeqCst) {
             self.dirty.store(true, Ordering::SeqCst);
         }
@@ -629,7 +632,7 @@ mod tests {
                 assert_eq!(&found, b"safe");
             };
             refused(&object);
-            // A server that starts again knows of it.
+            // A restarted server knows of it.
             drop((object, store));
             let store = open();
             let object = store.object(id, false).unwrap();
@@ -666,14 +669,14 @@ mod tests {
                 let object = store.object(id, true).unwrap();
                 let fine = store.object(other, true).unwrap();
                 object.write_at(ObjectOffset(0), b"lost?").unwrap();
-                // Never synced: there is nothing of the object but its file, and nothing can be made.
+                // Never synced: only its file exists, and nothing can be created.
                 disk.full.store(true, SeqCst);
                 disk.fails_to_sync.store(true, SeqCst);
                 let told = object.sync().unwrap_err().to_string();
                 assert!(told.contains("sync"), "{told}");
                 disk.fails_to_sync.store(false, SeqCst);
                 object.sync().unwrap_err();
-                // The server is started again, in order or not; the disk is as before, and then it has room.
+                // The server restarts, after a clean shutdown or not; first with the disk as before, then with space.
                 drop((object, fine, store));
                 let store = open();
                 let object = store.object(id, false).unwrap();
@@ -683,7 +686,7 @@ mod tests {
                     assert!(e.contains("a sync of it failed"), "{e}");
                 }
                 store.object(other, false).unwrap().sync().unwrap();
-                // A sync that fails while it is accepted leaves it as it is.
+                // A sync that fails during the acceptance leaves it as it is.
                 disk.fails_to_sync.store(true, SeqCst);
                 store.accept(id).unwrap_err();
                 disk.fails_to_sync.store(false, SeqCst);
@@ -749,7 +752,7 @@ mod tests {
                 let first = store.incarnation();
                 let object = store.object(FileId(5), true).unwrap();
                 object.write_at(ObjectOffset(0), b"lost?").unwrap();
-                // Dropped without a stop, as when it is killed.
+                // Dropped without a stop, like a killed server.
                 drop((object, store));
                 let store = open().unwrap();
                 assert_eq!(store.incarnation(), first, "nothing is lost");
@@ -757,11 +760,11 @@ mod tests {
                 disk.lost.store(true, SeqCst);
                 disk.read_only.store(read_only, SeqCst);
                 if read_only {
-                    // It could not be told to the server that follows.
+                    // The next server could not be told.
                     assert!(open().is_err());
                     return;
                 }
-                // The file says so also if the new one cannot be written.
+                // The file records it even if the new one cannot be written.
                 disk.full.store(true, SeqCst);
                 let second = open().unwrap().incarnation();
                 assert_ne!(second, first);
@@ -773,7 +776,7 @@ mod tests {
 
     #[test]
     fn a_failed_sync_of_a_directory_ends_all_syncs() {
-        // By a sync, and by a cut that has to wait until the record beside the object has gone.
+        // By a sync, and by a truncation that must wait until the separate record is gone.
         for cut in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             Disk::default().run(|disk| {

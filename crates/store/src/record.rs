@@ -1,10 +1,9 @@
-//! The record of an object's synced length, which shows that an object was cut short.
+//! The record of an object's synced length, by which truncation from outside is detected.
 //!
-//! Order on growth: data is synced first, then the record written, so that after a crash the record
-//! never claims more than is there. Order on shrinking: the record is lowered first, then the object
-//! cut. Both are kept where the object is: in an extended attribute of its file, whose changes the file
-//! system journals in order with those of the length; or, where there are no attributes, in a file
-//! beside it, where each step is synced before the next.
+//! Order on growth: data is synced first, then the record written. After a crash the record never exceeds the data.
+//! Order on truncation: the record is lowered first, then the object truncated. Both are stored with the object, in an
+//! extended attribute of its file. The file system journals its changes in order with those of the length. Where there
+//! are no attributes, the record is a separate file, and each step is synced before the next.
 use crate::replace::{Bad, replace};
 use penstock_layout::FileId;
 use rustix::fs::{Mode, OFlags};
@@ -15,12 +14,12 @@ const ATTRIBUTE: &str = "user.penstock";
 const MAGIC: [u8; 4] = *b"PSR1";
 const SIZE: usize = 24;
 
-/// Where a store keeps its records.
+/// The form of a store's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Records {
     /// In the extended attribute `user.penstock` of the object's file.
     Attribute,
-    /// In a file beside the object's, with the suffix `.record`.
+    /// A separate file beside the object's, with the suffix `.record`.
     Beside,
 }
 
@@ -38,10 +37,10 @@ impl Records {
             .find(|r| r.name() == name)
     }
 
-    /// What the file system of `file` can do. Leaves a trial attribute on it.
+    /// The form that the file system of `file` supports. Leaves a trial attribute on it.
     pub(crate) fn supported(file: BorrowedFd<'_>) -> Result<Records, Errno> {
         match penstock_host::fs::fsetxattr(file, ATTRIBUTE, b"trial") {
-            // Who has no room for one has attributes.
+            // A file system without space for one has attributes.
             Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Records::Attribute),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(Records::Beside),
             Err(e) => Err(e),
@@ -89,8 +88,9 @@ impl Records {
         }
     }
 
-    /// Prepares for a cut to `len` bytes, less than recorded; returns what is recorded then. A record beside the object's
-    /// file is gone, for good once the directory is synced. Takes no space, so that an object on a full store can be cut.
+    /// Prepares for a truncation to `len` bytes, less than recorded; returns the record's length then. A separate
+    /// record is removed, durably once the directory is synced. Takes no space, so that an object on a full store can
+    /// be truncated.
     pub(crate) fn lower(
         self,
         shard: &Shard<'_>,
@@ -104,7 +104,7 @@ impl Records {
         }
     }
 
-    /// Removes what is left beside the file of an object that is being removed.
+    /// Removes a separate record of an object that is being removed.
     pub(crate) fn forget(self, shard: &Shard<'_>, id: FileId) -> Result<(), Errno> {
         if self == Records::Attribute {
             return Ok(());
@@ -120,7 +120,7 @@ impl Records {
     }
 }
 
-/// The subdirectory that holds an object.
+/// The subdirectory with an object.
 pub(crate) struct Shard<'a> {
     /// The directory above all subdirectories.
     pub(crate) objects: BorrowedFd<'a>,

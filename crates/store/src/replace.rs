@@ -1,9 +1,9 @@
-//! Small files that are replaced as a whole.
+//! Small files that are replaced atomically.
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Why what a store keeps of itself cannot be used.
+/// Why a store's own file cannot be used.
 #[derive(Debug)]
 pub(crate) enum Bad {
     Content(&'static str),
@@ -16,15 +16,15 @@ impl From<Errno> for Bad {
     }
 }
 
-/// Puts `bytes` under `name` in `dir`, all or nothing: a crash leaves the old or the new content.
-/// The directory itself is not synced.
+/// Stores `bytes` as `name` in `dir` atomically: a crash leaves the old or the new content. The directory itself is not
+/// synced.
 pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     let (file, temporary) = prepare(dir, name)?;
     crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
     commit(dir, file, &temporary, name)
 }
 
-/// A new file for what [`commit`] puts under `name`, and its name meanwhile.
+/// A new file that [`commit`] will rename to `name`, and its temporary name.
 pub(crate) fn prepare(dir: BorrowedFd<'_>, name: &str) -> Result<(OwnedFd, String), Errno> {
     let temporary = format!("{name}.new");
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -32,7 +32,7 @@ pub(crate) fn prepare(dir: BorrowedFd<'_>, name: &str) -> Result<(OwnedFd, Strin
     Ok((file, temporary))
 }
 
-/// Makes the file durable and puts it under `name`.
+/// Makes the file durable and renames it to `name`.
 pub(crate) fn commit(
     dir: BorrowedFd<'_>,
     file: OwnedFd,

@@ -1,24 +1,22 @@
-//! Spreading many small pieces over an object without a call for each.
+//! Spreading: writes many small pieces to an object without a call for each.
 //!
-//! Problem: a `pwrite` of 256 B costs 1.35 µs on ext4 (journal handle, locks) and 0.6 µs on tmpfs, many
-//! times the copying, and a writer must not touch the bytes between its pieces, so that it cannot write
-//! whole extents as a reader can read them.
-//! Idea: map the part of the object that the pieces lie in, put their bytes into a staging file in
-//! memory, and let one `preadv` of the staging file, whose vectors point into the mapping, do the copying.
-//! The kernel stores to the page cache exactly the bytes given; what other writers put beside them at the
-//! same time stays. Since the kernel and not the program touches the mapping, an object that is cut
-//! meanwhile or a full device ends the call short instead of raising SIGBUS; the rest is then written
-//! piece by piece and gives the true error.
-//! What to mind: when a write lengthens an object, Linux shows the new length first and then zeroes the page from the old end
-//! on, under a lock that stores through mappings don't take. So whoever spreads behind a length it has just seen
-//! writes one piece by a call before, which waits for that lock (`Execution::spread`). And a cut must not come between:
-//! a page has room behind the end of its object, and on tmpfs what is stored there is part of the object as soon as that
-//! grows again ([`crate::Object::steady`]; clients that have the object by a grant are waited for before it is cut).
-//! When it pays: a page written through a mapping costs, however many pieces lie in it, on ext4 0.6 µs
-//! where the cache holds it in huge folios, 1.1 µs in folios of 64 KiB, 3.1 µs in single pages and 2 µs
-//! where it does not exist yet; on tmpfs 2.2 µs. So from 4 pieces a page on, on tmpfs from 8. Parts of
-//! 2 MiB are mapped at multiples of 2 MiB: only then are huge folios mapped at once; otherwise each of
-//! their pages costs 6 µs. Measured as CPU time, 2 shared cores, Linux 6.18, 2026-11.
+//! Problem: a `pwrite` of 256 B costs 1.35 µs on ext4 (journal handle, locks) and 0.6 µs on tmpfs, many times the cost
+//! of copying. A writer must not change the bytes between its pieces, so it cannot write whole extents as a reader can
+//! read them. Idea: map the part of the object that contains the pieces, and copy their bytes to a staging file in
+//! memory. One `preadv` of the staging file, whose vectors point into the mapping, then does the copying. The kernel
+//! stores exactly the given bytes in the page cache; concurrent writes to bytes between them are preserved. The kernel
+//! and not the program accesses the mapping. If the object is truncated meanwhile or the device is full, the call
+//! therefore ends short instead of raising SIGBUS. The rest is then written piece by piece, which returns the actual
+//! error. Two hazards: when a write extends an object, Linux shows the new length first and then zeroes the page from
+//! the old end on. It does so under a lock that stores through mappings do not take. So before spreading beyond a
+//! length that was just read, one piece is written by a call, which waits for that lock (`Execution::spread`). And no
+//! truncation may happen in between. A page has space beyond the end of its object. On tmpfs what is stored there
+//! becomes part of the object as soon as it grows again ([`crate::Object::steady`]). Before a truncation, clients with
+//! a grant are waited for. When it pays: a page written through a mapping has a fixed cost, whatever the number of
+//! pieces. On ext4 it is 0.6 µs in huge folios, 1.1 µs in folios of 64 KiB, and 3.1 µs in single pages. It is 2 µs for
+//! a page not yet cached. On tmpfs it is 2.2 µs. So it pays from 4 pieces per page on, on tmpfs from 8. Parts of 2 MiB
+//! are mapped at multiples of 2 MiB, because only then are huge folios mapped at once. Otherwise each of their pages
+//! costs 6 µs. Measured as CPU time, 2 shared cores, Linux 6.18, 2026-11.
 use crate::descriptor;
 use crate::mapping::Mapping;
 use crate::window::{PICKS, REGION, STAGING, Window};
@@ -27,17 +25,17 @@ use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Fewest pieces worth a mapping.
+/// Least number of pieces for a mapping.
 pub(crate) const FEWEST: usize = 16;
 
-/// Largest average distance of pieces, from start to start, at which spreading pays on the file system
-/// of `file`; 0 where it is not known to pay, and in a simulated world, which has to see each write.
+/// Largest mean distance of pieces, from start to start, at which spreading pays on the file system of `file`. 0 if
+/// that is unknown, and in a simulated world, which must see each write.
 pub(crate) fn distance(file: BorrowedFd<'_>) -> u64 {
     if penstock_host::simulated() {
         return 0;
     }
     const EXT4: i64 = 0xef53;
-    const XFS: i64 = 0x5846_5342; // faults are served like ext4's
+    const XFS: i64 = 0x5846_5342; // Faults are handled like ext4's.
     const TMPFS: i64 = 0x0102_1994;
     match rustix::fs::fstatfs(file).map(|s| s.f_type) {
         Ok(EXT4 | XFS) => 1024,
@@ -46,7 +44,7 @@ pub(crate) fn distance(file: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// Mappings that bytes are written through.
+/// Access mode of mappings for writing.
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// The part of one object that was spread over last.
@@ -74,7 +72,7 @@ impl Region {
     }
 }
 
-/// A private file in memory, mapped, that spread bytes pass through.
+/// A private mapped file in memory, through which spread bytes pass.
 #[derive(Debug)]
 pub(crate) struct Staging {
     file: OwnedFd,
@@ -102,13 +100,13 @@ impl Staging {
 
     /// The staged bytes.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: a live mapping of STAGING bytes of a file that has these bytes, cannot shrink, that
-        // nobody else has open or mapped, and that is borrowed mutably with `self`.
+        // SAFETY: a live mapping of STAGING bytes of a file that has these bytes and cannot shrink. Nobody else has it
+        // open or mapped, and it is borrowed mutably with `self`.
         unsafe { std::slice::from_raw_parts_mut(self.map.at.cast(), STAGING) }
     }
 
-    /// Puts the staged bytes, in order, where the pieces of `window` lie, all within `region`, as far as
-    /// the object has these places. Returns how many pieces were written whole, from the first on.
+    /// Copies the staged bytes, in order, to the pieces of `window`, all within `region`, as far as the object has
+    /// these offsets. Returns how many pieces were completely written, from the first on.
     pub(crate) fn spread(&mut self, region: &Region, window: &Window) -> Result<usize, Errno> {
         if window.low < region.from || window.high > region.from + REGION {
             return Err(Errno::INVAL);
@@ -138,7 +136,7 @@ impl Staging {
             match usize::try_from(done) {
                 Ok(done) => break done,
                 Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-                Err(_) => break 0, // nothing was written: whoever writes the rest learns why
+                Err(_) => break 0, // Nothing was written: writing the rest will return the reason.
             }
         };
         let mut end = 0;

@@ -1,4 +1,4 @@
-//! The directory of a store as its objects know it: where they are, their records, and what of it is durable.
+//! The directory of a store as its objects use it: location, records, and durability.
 use crate::StoreError;
 use crate::incarnation::Incarnation;
 use crate::manifest::{self, Manifest};
@@ -16,7 +16,7 @@ pub(crate) const SHARDS: usize = 16;
 /// The directory above them.
 pub(crate) const OBJECTS: &str = "objects";
 
-/// What objects share with their store.
+/// State that objects share with their store.
 pub(crate) struct StoreRoot {
     pub(crate) path: String,
     pub(crate) root: OwnedFd,
@@ -25,18 +25,18 @@ pub(crate) struct StoreRoot {
     pub(crate) manifest: Manifest,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) lost_below: u64,
-    /// Made since the last [`Store::sync_unsynced`].
+    /// Objects made since the last [`Store::sync_unsynced`].
     pub(crate) fresh: Mutex<Vec<FileId>>,
-    /// Objects of an earlier run have been looked for that it did not enter.
+    /// Whether unentered objects of earlier servers have been searched.
     pub(crate) searched: AtomicBool,
-    /// Rounds of the manifest at the end of the last [`Store::sync_unsynced`].
+    /// Flushes of the manifest at the end of the last [`Store::sync_unsynced`].
     pub(crate) rounds: AtomicU64,
     /// Creations and removals so far in each subdirectory, and how many of them are durable.
     pub(crate) changes: [Changes; SHARDS],
     pub(crate) incarnation: Incarnation,
     /// Why nothing can be made durable any more.
     pub(crate) failed: OnceLock<String>,
-    /// Held for life; the system lets go of it when the process ends, however it ends.
+    /// Held for life; the system releases it when the process ends.
     pub(crate) _lock: DirectoryLock,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// An earlier server may have ended before it synced what it had made: the first sync has something to do.
+    /// An earlier server may have ended before it synced its changes: the first sync has work to do.
     pub(crate) fn unknown() -> Changes {
         Changes {
             made: AtomicU64::new(1),
@@ -67,7 +67,7 @@ impl StoreRoot {
         format!("{}/{OBJECTS}/{}", self.path, self.shard(id).file(id))
     }
 
-    /// Why an object whose file is not there is lost, if it is; `least` is what the manifest says of it.
+    /// Why an object without a file is lost, if it is; `least` is its entry in the manifest.
     pub(crate) fn lost(&self, id: FileId, least: Option<u64>) -> Option<&'static str> {
         match least {
             Some(_) => Some("it was synced, and its file is gone"),
@@ -84,7 +84,7 @@ impl StoreRoot {
         }
     }
 
-    /// Enters objects, whose bytes and names are on stable storage, into the manifest.
+    /// Enters objects, whose bytes and names are durable, into the manifest.
     pub(crate) fn enter(&self, objects: &[(FileId, u64)]) -> Result<(), StoreError> {
         self.manifest.enter(objects).map_err(|e| {
             let path = format!("{}/{}", self.path, manifest::NAME);
@@ -102,20 +102,20 @@ impl StoreRoot {
             .fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A record beside its object has gone: returns when that is durable.
+    /// A separate record was removed: returns when that is durable.
     pub(crate) fn removed_record(&self, shard: &Shard<'_>) -> Result<(), StoreError> {
         self.touch(shard.number);
         self.sync_shard(shard.number)
     }
 
-    /// From now on no sync succeeds: what an earlier one has lost is not known.
+    /// From now on every sync fails, because what an earlier one has lost is unknown.
     pub(crate) fn fail(&self, why: &str) {
         log::error!("{why}; no sync succeeds until this server is started again");
         let _ = self.failed.set(why.to_owned());
         self.incarnation.end(&self.path);
     }
 
-    /// Refuses to promise what cannot be known.
+    /// Refuses a sync after such a failure.
     pub(crate) fn sound(&self) -> Result<(), StoreError> {
         match self.failed.get() {
             None => Ok(()),
@@ -142,7 +142,7 @@ impl StoreRoot {
             let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
             StoreError::from_errno(what, path, e)
         };
-        // Where it cannot be opened nothing was tried and nothing is lost: this sync fails, and the next one tries again.
+        // If it cannot be opened, nothing was tried and nothing is lost: this sync fails, and the next one tries again.
         let directory = shard.open().map_err(|e| error("open directory", e))?;
         penstock_host::fs::fsync(directory).map_err(|e| {
             let error = error("sync directory", e);

@@ -1,10 +1,10 @@
-//! What a store directory is: for whom it was made, who it is, and how it keeps records.
+//! The superblock of a store directory: for whom it was made, its identity, and the form of its records.
 //!
-//! The store's id and generation tell the metadata server whether this is the store that it knows: another one, an empty one
+//! The store's id and generation tell the metadata server whether this is the expected store. Another one, an empty one
 //! or an older copy is refused (docs/decisions/0015).
 //!
-//! A few lines of text closed by a checksum, so that a person can read it and a torn or edited one is
-//! noticed. Replaced as a whole: temporary file, fsync, rename, fsync of the directory.
+//! A few lines of text with a checksum: readable by people, and a torn or edited one is detected. Replaced atomically:
+//! temporary file, fsync, rename, fsync of the directory.
 use crate::StoreError;
 use crate::record::Records;
 use crate::replace::replace;
@@ -15,21 +15,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) const NAME: &str = "superblock";
 const MAGIC: &str = "penstock store";
 const VERSION: u32 = 2;
-/// Longest superblock read; a good one has some 150 bytes.
+/// Longest superblock read; a valid one has some 150 bytes.
 const LIMIT: usize = 4096;
 
-/// What is written.
+/// The fields that are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) deployment: String,
     pub(crate) server: u32,
     pub(crate) records: Records,
     pub(crate) identity: Identity,
-    /// Objects with lower ids are lost unless the manifest has them: this store took the place of one that held them.
+    /// Objects with lower ids are lost unless they are in the manifest: this store has replaced one with them.
     pub(crate) lost_below: u64,
 }
 
-/// What is read: stores of version 1 have no identity yet.
+/// The fields that are read: stores of version 1 have no identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) deployment: String,
@@ -39,21 +39,21 @@ pub(crate) struct Found {
     pub(crate) lost_below: u64,
 }
 
-/// By what the metadata server knows a store.
+/// A store's identity for the metadata server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Random, made with the store.
     pub store: u128,
-    /// Raised at each start and whenever objects were entered into the manifest: an older copy has a lower one.
+    /// Increased at each start and whenever objects are entered into the manifest: an older copy has a lower one.
     pub generation: u64,
-    /// A metadata server has heard of the store.
+    /// Whether a metadata server knows the store.
     pub registered: bool,
-    /// It has heard of this generation.
+    /// Whether it knows this generation.
     pub heard: bool,
 }
 
 impl Identity {
-    /// Of a store that is made now.
+    /// The identity of a new store.
     pub(crate) fn new() -> std::io::Result<Identity> {
         let mut store = [0; 16];
         penstock_host::random(&mut store)?;
@@ -67,7 +67,7 @@ impl Identity {
 }
 
 impl Superblock {
-    /// All superblocks of a store have the same length, so that one can be written over another on a full disk.
+    /// All superblocks of a store have the same length, so that one can be overwritten on a full disk.
     fn encode(&self) -> String {
         let body = format!(
             "{MAGIC}\nversion {VERSION}\ndeployment {}\nserver {}\nrecords {}\nstore {:032x}\ngeneration {:020}\nregistered {}\nlost-below {:020}\n",
@@ -82,7 +82,7 @@ impl Superblock {
         closed(&body)
     }
 
-    /// Accepts what `encode` produces, or did in version 1, and nothing else; says what is wrong otherwise.
+    /// Accepts only output of `encode`, also of version 1; the error says what is wrong.
     fn decode(text: &str) -> Result<Found, String> {
         let end = text.rfind("crc ").ok_or("no checksum line")?;
         let (body, crc) = text.split_at(end);
@@ -118,7 +118,7 @@ impl Superblock {
             let store =
                 u128::from_str_radix(field("store")?, 16).map_err(|_| "store is no number")?;
             let generation = number(field("generation")?)?;
-            // 2: and this generation.
+            // 2: also this generation.
             let registered = field("registered")?;
             identity = Some(Identity {
                 store,
@@ -173,7 +173,7 @@ impl Superblock {
     }
 }
 
-/// Writes a superblock over the one that is there, where the disk has no room for another: less than a sector changes.
+/// Overwrites the existing superblock, where the disk has no space for another: less than a sector changes.
 fn write_over(root: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(root, NAME, flags, Mode::empty()).map_err(|_| Errno::NOSPC)?;

@@ -1,4 +1,4 @@
-//! Both backends against a vector of bytes; the directory backend against damage and bad places.
+//! Both backends against a vector of bytes; the directory backend against damage and unusable places.
 use crate::dir::DirStore;
 use crate::memory::MemoryStore;
 use crate::record::Records;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const ID: FileId = FileId(0x3f);
 const KINDS: [Records; 2] = [Records::Attribute, Records::Beside];
 
-/// In memory where possible: tests that sync would wait for the disk.
+/// In memory where possible, because tests that sync would wait for the disk.
 fn place() -> TempDir {
     TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap())
 }
@@ -210,7 +210,7 @@ fn listing_pages_through_all_objects_once() {
                     break;
                 }
             }
-            // Ascending: `check` asks for what follows the id before an object, and expects the object.
+            // Ascending: `check` pages by id and expects each object.
             let expected: Vec<_> = {
                 let mut ids = ids.clone();
                 ids.sort_unstable();
@@ -236,7 +236,7 @@ fn many_objects_do_not_use_up_descriptors() {
     assert_eq!(store.list().unwrap().len(), 6000);
 }
 
-/// What was written is synced before its object is closed; who holds an object keeps it.
+/// Written objects are synced before they are closed; an object in use stays open.
 #[test]
 fn written_objects_are_synced_and_closed() {
     let at = place();
@@ -258,7 +258,7 @@ fn written_objects_are_synced_and_closed() {
         rounds += 1;
         assert!(rounds < 200);
     }
-    // One is left to each lock of the cache.
+    // One object remains in each shard of the cache.
     assert!(open_objects() <= 17, "{}", open_objects());
     held.write_at(ObjectOffset(0), b"here").unwrap();
     let mut bytes = [0; 4];
@@ -353,7 +353,7 @@ fn a_damaged_or_missing_superblock_is_not_papered_over() {
     assert_eq!(store.list().unwrap(), vec![(ID, 0)]);
 }
 
-/// An object of 3000 synced bytes, its file then cut to 1000 behind the store's back.
+/// An object of 3000 synced bytes whose file was then truncated to 1000 from outside.
 fn truncated(records: Records) -> (TempDir, DirStore, Arc<dyn Object>) {
     let at = place();
     {
@@ -361,7 +361,7 @@ fn truncated(records: Records) -> (TempDir, DirStore, Arc<dyn Object>) {
         let object = store.open(ID, true).unwrap();
         object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
         object.sync().unwrap();
-        // Not synced: may go in a crash, no damage then.
+        // Unsynced: may be lost in a crash, which is no damage.
         object.write_at(ObjectOffset(3000), &[8; 500]).unwrap();
     }
     let file = OpenOptions::new()
@@ -408,7 +408,7 @@ fn a_truncated_object_is_found_and_never_reads_as_short_or_zero() {
                 .read_vectored_at(ObjectOffset(900), &mut slices)
                 .map(drop)
         ));
-        // Writing behind the loss would turn it into a hole.
+        // Writing beyond the loss would turn it into a hole.
         assert!(damaged(object.write_at(ObjectOffset(5000), &[1])));
         assert!(damaged(object.set_len(4000)));
         assert!(damaged(object.sync()));
@@ -453,7 +453,7 @@ fn a_cut_lowers_the_record_and_a_crash_between_leaves_no_damage() {
         object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
         object.sync().unwrap();
         object.set_len(500).unwrap();
-        // As after a crash right behind the cut, and one right before it.
+        // As after a crash right after the truncation, and one right before it.
         let file = OpenOptions::new()
             .write(true)
             .open(object_file(at.path(), ID))
@@ -539,7 +539,7 @@ fn foreign_and_unreadable_files_are_reported() {
     assert_eq!(found, expected);
 }
 
-/// Runs `f` in a thread that has no privileges, so that permissions hold for root too.
+/// Runs `f` in a thread without privileges, so that permissions hold for root too.
 fn unprivileged<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -614,7 +614,7 @@ impl Drop for Mounted {
 #[test]
 fn a_full_store_refuses_writes_keeps_data_and_can_be_emptied() {
     let Some(mount) = Mounted::new("size=4m") else {
-        return; // not root: /dev/full above covers the error
+        return; // Not root: /dev/full above covers the error.
     };
     let store = open(&format!("dir:{}", mount.0.path().display()), "d1", 0).unwrap();
     let object = store.open(ID, true).unwrap();
@@ -637,11 +637,11 @@ fn a_full_store_refuses_writes_keeps_data_and_can_be_emptied() {
 #[test]
 fn small_pieces_on_a_full_store_give_the_same_error() {
     let Some(mount) = Mounted::new("size=4m") else {
-        return; // not root: nothing smaller to fill
+        return; // Not root: no smaller file system to fill.
     };
     let store = open(&format!("dir:{}", mount.0.path().display()), "d1", 0).unwrap();
     let object = store.open(ID, true).unwrap();
-    object.set_len(64 << 20).unwrap(); // a hole: space is asked for by each write
+    object.set_len(64 << 20).unwrap(); // A hole: each write needs space.
     let layout = Layout::new(65536, vec![ServerId(0)]).unwrap();
     let tile = Loop::bytes(100).resized(0, 500).unwrap();
     let access = Pattern::new(0, tile, 0, 100 * 100_000).unwrap();
@@ -649,7 +649,7 @@ fn small_pieces_on_a_full_store_give_the_same_error() {
     let data = vec![3; access.len as usize];
     let write = execution.write(&*object, &data, &mut Scratch::new());
     assert!(matches!(write, Err(StoreError::Full(_))), "{write:?}");
-    // What was written before is there.
+    // Earlier writes are there.
     let mut execution = Execution::new(&layout, ServerIndex(0), &access);
     let mut found = vec![0; 1 << 19];
     execution
@@ -658,7 +658,7 @@ fn small_pieces_on_a_full_store_give_the_same_error() {
     assert!(found.iter().all(|b| *b == 3));
 }
 
-/// On a full device neither pieces through mappings nor reads of what is not there end the process.
+/// On a full device neither writes through mappings nor reads of missing data kill the process.
 #[test]
 fn mappings_on_full_file_systems_give_errors_and_no_signals() {
     let image = tempfile::NamedTempFile::new().unwrap();
@@ -676,7 +676,7 @@ fn mappings_on_full_file_systems_give_errors_and_no_signals() {
         let object = store.open(ID, true).unwrap();
         object.set_len(64 << 20).unwrap();
         object.write_at(ObjectOffset(0), &[5; 100_000]).unwrap();
-        // All the rest goes to another object.
+        // The rest of the space is used by another object.
         let other = store.open(FileId(1), true).unwrap();
         let mut at = 0;
         let full = loop {
@@ -711,7 +711,7 @@ fn mappings_on_full_file_systems_give_errors_and_no_signals() {
                 assert!(at >= 1 << 20 || some[..n] == [expected; 100], "{at}");
             }
         }
-        // Space that is given back is there for others: reading took none of it.
+        // Freed space is available to others: reading took none of it.
         other.set_len(at - 8192).unwrap();
         other.write_at(ObjectOffset(at - 8192), &[1; 4096]).unwrap();
     }
@@ -720,7 +720,7 @@ fn mappings_on_full_file_systems_give_errors_and_no_signals() {
 #[test]
 fn a_store_on_a_read_only_file_system_is_refused() {
     let Some(mount) = Mounted::new("size=4m") else {
-        return; // not root: the directory without permission above covers the error
+        return; // Not root: the directory without permission above covers the error.
     };
     let spec = format!("dir:{}", mount.0.path().display());
     drop(open(&spec, "d1", 0).unwrap());
@@ -800,8 +800,7 @@ fn a_file_that_goes_while_its_object_is_open_is_reported_and_fails_the_sync() {
         object.sync().unwrap();
         assert_eq!(findings(&store), vec![]);
         std::fs::remove_file(object_file(at.path(), ID)).unwrap();
-        // The object is still open, here and in the cache.
-        // A record beside is left alone.
+        // The object is still open, here and in the cache. A separate record is left alone.
         let mut found = findings(&store);
         found.retain(|f| f.problem != Problem::Foreign);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -809,7 +808,7 @@ fn a_file_that_goes_while_its_object_is_open_is_reported_and_fails_the_sync() {
         assert!(matches!(found[0].problem, Problem::Missing(_)), "{found:?}");
         object.write_at(ObjectOffset(0), &[8; 10]).unwrap();
         assert!(lost(object.sync()));
-        // What is accepted is what the next server finds too.
+        // The next server finds what was accepted.
         store.accept(ID).unwrap();
         assert_eq!(findings(&store), vec![]);
         drop((object, store));
@@ -850,7 +849,7 @@ fn a_new_store_knows_that_it_lost_what_was_before() {
     {
         let store = DirStore::open(path, "d1", 3).unwrap();
         store.open(ID, true).unwrap().sync().unwrap();
-        // An older copy, or another disk: what is there is not to be trusted.
+        // An older copy, or another disk: its contents cannot be trusted.
         drop(store);
         let store = DirStore::renew(path, "d1", 3, 100).unwrap();
         assert!(lost(store.open(ID, false)));
@@ -890,7 +889,7 @@ fn an_object_cut_behind_the_server_is_noticed_although_it_was_never_synced() {
                 object.read_at(ObjectOffset(500), &mut [0; 2000]).map(drop)
             };
             assert!(matches!(noticed, Err(StoreError::Damaged { .. })));
-            // Nothing written later hides it, nor does a restart.
+            // Later writes do not hide it, nor does a restart.
             assert!(object.write_at(ObjectOffset(4000), &[1]).is_err());
             assert_eq!(findings(&store).len(), 1);
             drop((object, store));

@@ -1,10 +1,10 @@
 //! The mark of an object whose sync has failed.
 //!
-//! Problem: the system reports a failed write-back once and may drop the bytes; the next sync succeeds without them. A server
-//! that is started again has to know that, and when a sync fails the disk may be full: a file, a record or an attribute
-//! that has to be made for the mark finds no room. Idea: a bit that every file has from the beginning, which nothing else uses
-//! on a regular file: the sticky bit of its mode. It outlives the process; after a loss of power, with which what the
-//! system took for written is gone from its memory too, it may be there or not.
+//! Problem: the system reports a failed write-back once and may drop the bytes; the next sync succeeds without them. A
+//! restarted server must know that. When a sync fails the disk may be full: there may be no space for a file, a record
+//! or an attribute as mark. Idea: use a bit that every file has and that has no other use on a regular file: the sticky
+//! bit of its mode. It survives the process. After a power loss, which also clears the page cache, it may be there or
+//! not.
 use rustix::fs::{Mode, Stat};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ pub(crate) fn mark(file: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Takes the mark away; not durable before the next fsync(2).
+/// Clears the mark; durable with the next fsync(2).
 pub(crate) fn clear(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let stat = rustix::fs::fstat(file)?;
     if !marked(&stat) {

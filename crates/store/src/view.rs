@@ -1,24 +1,24 @@
-//! A window of an object that is mapped, and bytes of it that can be copied out ([`crate::mapped`]).
+//! A mapped window of an object, and views from which its bytes are copied ([`crate::mapped`]).
 use crate::mapping::Mapping;
 use penstock_datatype::far;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is brought in at once.
+/// Unit of populating, bytes.
 pub(crate) const CHUNK: u64 = 64 << 10;
-/// What is mapped at once.
+/// Unit of mapping, bytes.
 pub(crate) const WINDOW: u64 = 256 << 20;
 /// Chunks of a window.
 pub(crate) const CHUNKS: usize = (WINDOW / CHUNK) as usize;
-/// Words that hold a bit per chunk.
+/// Words of a bitmap with a bit per chunk.
 const WORDS: usize = CHUNKS / 64;
 
 /// A mapped window.
 #[derive(Debug)]
 pub(crate) struct Window {
     map: Mapping,
-    /// Chunks whose pages have all been brought in.
+    /// Chunks whose pages are all populated.
     present: [AtomicU64; WORDS],
 }
 
@@ -27,7 +27,7 @@ fn bit(chunk: u64) -> (usize, u64) {
 }
 
 impl Window {
-    /// Nothing of it has been brought in yet.
+    /// A window without populated chunks.
     pub(crate) fn new(map: Mapping) -> Window {
         Window {
             map,
@@ -35,8 +35,8 @@ impl Window {
         }
     }
 
-    /// Brings in [from, end) of the window; the object has `limit` bytes of it. False where `solid` does not hold for
-    /// what would be brought in.
+    /// Populates [from, end) of the window; the object has `limit` bytes of it. False if `solid` refuses a range that
+    /// would be populated.
     pub(crate) fn bring_in(
         &self,
         (from, end): (u64, u64),
@@ -59,7 +59,7 @@ impl Window {
                 return Ok(false);
             }
             self.map.populate(start as usize, (stop - start) as usize)?;
-            // The object's last chunk may have fewer bytes than the chunk, and more later.
+            // The object's last chunk may be incomplete, and grow later.
             for whole in first..stop / CHUNK {
                 let (word, mask) = bit(whole);
                 self.present[word].fetch_or(mask, Ordering::Release);
@@ -74,22 +74,22 @@ impl Window {
     }
 }
 
-/// Bytes of an object that can be copied out as long as the operation lasts for which they were asked.
+/// Bytes of an object that can be copied during the operation for which they were requested.
 #[derive(Debug)]
 pub struct View {
     window: Arc<Window>,
-    /// Where it begins in the window, and its bytes.
+    /// Its offset in the window, and its length.
     from: u64,
     len: u64,
 }
 
 impl View {
-    /// `len` bytes from `from` of the window on, which have been brought in.
+    /// `len` populated bytes from `from` of the window on.
     pub(crate) fn new(window: Arc<Window>, from: u64, len: u64) -> View {
         View { window, from, len }
     }
 
-    /// Where `len` bytes from position `at` of the view on are.
+    /// Address of `len` bytes from position `at` of the view on.
     fn place(&self, at: u64, len: usize) -> *const u8 {
         let inside = at
             .checked_add(len as u64)
@@ -103,24 +103,23 @@ impl View {
         self.window.map.at.cast::<u8>().wrapping_add(at)
     }
 
-    /// Copies the bytes from position `at` of the view on; all of `out` must lie within it.
+    /// Copies bytes from position `at` of the view on; all of `out` must be within it.
     pub(crate) fn copy(&self, at: u64, out: &mut [u8]) {
         let from = self.place(at, out.len());
-        // SAFETY: the range lies within the view, whose pages were brought in, and which the object has as long as
-        // the operation lasts ([`crate::Mapped`]). Other processes may write to them meanwhile: bytes of either
-        // age are what a read beside a write may give. `out` is not part of the mapping, of which no reference is
-        // ever given out.
+        // SAFETY: the range lies within the view, whose pages were brought in, and which the object has as long as the
+        // operation lasts ([`crate::Mapped`]). Other processes may write to them meanwhile: a concurrent read may
+        // return old or new bytes. `out` is not part of the mapping, of which no reference is ever given out.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
-    /// The same around the caches; [`far::settle`] must follow.
+    /// The same with non-temporal stores; [`far::settle`] must follow.
     pub(crate) fn copy_far(&self, at: u64, out: &mut [u8]) {
         let from = self.place(at, out.len());
         // SAFETY: as for `copy`.
         unsafe { far::block(from, out.as_mut_ptr(), out.len()) }
     }
 
-    /// Bytes that will be copied soon.
+    /// Prefetches bytes that will be copied soon.
     pub(crate) fn expect(&self, at: u64, len: usize) {
         far::expect(self.place(at, len), len);
     }

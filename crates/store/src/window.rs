@@ -1,49 +1,48 @@
-//! The pieces that are executed together.
+//! A window: the pieces that are executed together.
 //!
-//! Problem: calls should be few, memory bounded, and no list of all pieces may be built.
-//! Idea: a window takes pieces in stream order as long as they ascend in the object and belong
-//! together by the rule of the one who executes it ([`Through`]); its sizes are bounded.
-//! When it pays: a system call costs as much as copying [`CALL`] bytes, so a gap is read through when
-//! reading it and copying the piece once more costs less.
+//! Problem: there should be few calls and bounded memory, and no list of all pieces. Idea: a window takes pieces in
+//! stream order as long as they ascend in the object and satisfy the executor's rule ([`Through`]). Its size is
+//! bounded. When it pays: a system call costs as much as copying [`CALL`] bytes. So a gap is read through if reading it
+//! and copying the piece once more costs less.
 use penstock_layout::Piece;
 use std::ops::Range;
 
-/// Bytes that could be read from the page cache in the time of one call.
+/// Bytes that are read from the page cache in the time of one call.
 const CALL: u64 = 4096;
-/// Copying within the cache is so many times cheaper than reading from the page cache.
+/// How many times cheaper copying within the cache is than reading from the page cache.
 const COPY_GAIN: u64 = 3;
-/// Longest part of an object that goes through a buffer at once: fits the second-level cache.
+/// Longest part of an object that is buffered at once; it fits the second-level cache.
 pub(crate) const BUFFER: u64 = 256 << 10;
 /// Most pieces of one window, and so most vectors of one call.
 pub(crate) const PICKS: usize = crate::descriptor::MAX_VECTORS;
 
-/// Bytes that are spread over an object at once ([`crate::spread`]).
+/// Bytes spread over an object at once ([`crate::spread`]).
 pub(crate) const STAGING: usize = 256 << 10;
 /// Size and alignment of the part of an object mapped at once: a huge folio.
 pub(crate) const REGION: u64 = 2 << 20;
 
-/// Which gaps a window may span.
+/// The gaps that a window may span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Through {
     #[default]
-    /// Those that are cheaper to read than to step over.
+    /// Gaps that are cheaper to read than to skip.
     Gaps,
-    /// All: nothing is read that is not wanted.
+    /// All gaps: only wanted bytes are read.
     All,
-    /// Those between pieces of one region whose starts are at most so many bytes apart; with 0, none.
+    /// Gaps between pieces of one region whose starts are at most this many bytes apart; 0: none.
     Within(u64),
 }
 
 /// Pieces ascending in the object and in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// Where the first begins in the object.
+    /// Object offset of the first byte.
     pub(crate) low: u64,
-    /// Where the last ends.
+    /// Object offset of the end.
     pub(crate) high: u64,
     /// Bytes of the pieces.
     pub(crate) bytes: u64,
-    /// Some are not adjacent.
+    /// Whether some are not adjacent.
     pub(crate) gapped: bool,
     /// What it may span.
     pub(crate) through: Through,
@@ -59,7 +58,7 @@ pub(crate) struct Pick {
 }
 
 impl Pick {
-    /// Where it lies in memory that is all of the stream.
+    /// Its range in memory that is the whole stream.
     pub(crate) fn memory(&self) -> Range<usize> {
         self.stream as usize..(self.stream + self.len) as usize
     }
@@ -71,7 +70,7 @@ impl Pick {
 }
 
 impl Window {
-    /// Begins anew with `piece`.
+    /// Starts again with `piece`.
     pub(crate) fn begin(&mut self, piece: Piece, through: Through) {
         self.through = through;
         self.picks.clear();
@@ -123,7 +122,7 @@ impl Window {
         }
     }
 
-    /// Calls that read its pieces and nothing else.
+    /// Number of calls that read exactly its pieces.
     pub(crate) fn calls(&self) -> u64 {
         self.groups(0).count() as u64
     }
@@ -155,12 +154,12 @@ impl Window {
 pub(crate) struct Group<'w> {
     pub(crate) picks: &'w [Pick],
     pub(crate) len: u64,
-    /// Where its bytes begin among those of the window.
+    /// Its offset in the window's packed bytes.
     pub(crate) packed: u64,
 }
 
 impl Group<'_> {
-    /// Where it begins in the object.
+    /// Its object offset.
     pub(crate) fn object(&self) -> u64 {
         self.picks.first().map_or(0, |pick| pick.object)
     }

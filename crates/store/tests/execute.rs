@@ -88,7 +88,7 @@ fn any_access() -> impl Strategy<Value = Pattern> {
         .boxed();
     let list = prop::collection::vec((0i64..30_000, 1u64..3000), 1..10)
         .prop_filter_map("invalid", |regions| {
-            // Shuffled blocks that do not overlap: what two writes of one byte leave is undefined.
+            // Shuffled blocks without overlap: the result of two writes to one byte is undefined.
             let mut at = 0;
             let mut placed: Vec<(i64, u64)> = Vec::new();
             for (gap, len) in regions {
@@ -183,7 +183,7 @@ proptest! {
             prop_assert_eq!(execution.present() as usize, last_present.map_or(0, |i| i + 1));
         }
 
-        // As a same-host client: straight into memory, by calls; then what is read again comes out of mappings.
+        // As a client on the same host: directly into memory, first by calls; repeated reads use mappings.
         let (pattern, bytes) = memory_for(base + access.len, form);
         let mut expected = vec![0xee; bytes];
         for s in 0..access.len {
@@ -230,7 +230,7 @@ proptest! {
                     let done = execution.write(object, part, &mut scratch).unwrap();
                     prop_assert_eq!(done, part.len());
                 }
-                // More than the access asks for is left.
+                // More bytes than the access needs are left.
                 prop_assert_eq!(execution.write(object, &[1, 2], &mut scratch).unwrap(), 0);
             }
         } else {
@@ -283,7 +283,7 @@ fn memory_shorter_than_the_access_is_refused() {
     }
 }
 
-/// Counts calls; otherwise the object in it.
+/// An object that counts calls.
 struct Counted {
     object: Arc<dyn Object>,
     writes: AtomicUsize,
@@ -367,8 +367,8 @@ fn calls_are_few() {
     // Contiguous: the units of the server are adjacent in its object.
     let access = Pattern::contiguous(0, 16 << 20);
     assert_eq!(calls(&striped, &access), ((0, 1), (1, 0)));
-    // 40,000 small pieces close together: one call per window of 1024, and the one that extends the
-    // object; reading, one per 256 KiB.
+    // 40,000 small pieces close together: one call per window of 1024, and one that extends the object. Reading takes
+    // one per 256 KiB.
     let tile = Loop::bytes(64).resized(0, 256).unwrap();
     let access = Pattern::new(0, tile, 0, 64 * 160_000).unwrap();
     let (writing, reading) = calls(&striped, &access);
@@ -380,7 +380,7 @@ fn calls_are_few() {
     assert_eq!(calls(&striped, &access), ((0, 40), (40, 0)));
 }
 
-/// More than the caches hold goes around them.
+/// A read larger than the caches uses non-temporal stores.
 #[test]
 fn a_large_strided_read_out_of_a_mapping_is_exact() {
     let striped = Striped::new(65_536, 2);
@@ -397,7 +397,7 @@ fn a_large_strided_read_out_of_a_mapping_is_exact() {
         let maps: Vec<Maps> = striped.servers().map(|_| Maps::default()).collect();
         let mut scratch = Scratch::new();
         for round in 0..5 {
-            // From an odd address on, with bytes around that are not to be touched.
+            // From an odd address on; the bytes around must not change.
             let mut memory = vec![0xee; (9 << 20) + 40];
             let mut target = Target::from_slice(&mut memory[13..(9 << 20) + 13]);
             for ((server, object), maps) in striped.servers().zip(&maps) {
@@ -443,7 +443,7 @@ fn a_mapping_shows_what_others_write() {
                 let end = file.len().min(at as usize + 300);
                 assert_eq!(read(at, 300), &file[at as usize..end]);
             }
-            // Over what was read, and behind the end, there and further.
+            // Over what was read, and beyond the end, at once and later.
             for (at, len) in [(3, 10), (65_000, 1000), (file.len(), 5000)] {
                 let bytes = vec![round; len];
                 object.write_at(ObjectOffset(at as u64), &bytes).unwrap();
@@ -451,7 +451,7 @@ fn a_mapping_shows_what_others_write() {
                 file[at..at + len].copy_from_slice(&bytes);
             }
         }
-        // Another window, and back; one read over the border of two.
+        // Another window, and back; one read across the border of two.
         let far = (256 << 20) - 100;
         object.write_at(ObjectOffset(far), &noise(300, 2)).unwrap();
         for _ in 0..3 {
@@ -459,7 +459,7 @@ fn a_mapping_shows_what_others_write() {
             assert_eq!(read(far + 100, 200), &noise(300, 2)[100..]);
             assert_eq!(read(3, 10), [4; 10]);
         }
-        // Cut between operations, and told so: what is gone is not read, and does no harm.
+        // Truncated between operations, and announced: removed bytes are not read, and do no harm.
         object.set_len(50).unwrap();
         maps.forget_len();
         assert_eq!(read(0, 300), &file[..50]);
@@ -547,8 +547,8 @@ fn writers_of_interleaved_pieces_do_not_disturb_each_other() {
     assert_eq!(counts.len(), writers as usize);
 }
 
-/// Writers whose pieces lie between each other's make one object longer at the same time: a file system that
-/// zeroes what one of them goes past must not take with it what another has just put there.
+/// Writers with interleaved pieces extend one object at the same time. A file system that zeroes the gap of one writer
+/// must not destroy what another has just written there.
 #[test]
 fn writers_that_grow_an_object_together_lose_nothing() {
     const PIECES: u64 = 50;

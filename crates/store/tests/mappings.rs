@@ -1,5 +1,5 @@
-//! Stores and loads through mappings beside whatever else may happen to an object: it grows, is cut, loses its name, has
-//! holes, or its file system is full. Nobody's bytes are lost, none come back, and no process ends by a signal.
+//! Stores and loads through mappings while an object grows, is truncated, is removed, has holes, or its file system is
+//! full. No bytes are lost, none reappear, and no process is killed by a signal.
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerId, ServerIndex};
 use penstock_store::{Descriptor, Execution, Mappable, Mapped, Maps, Object, Scratch, Store, open};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// Names the directory of the files for the second process of a test.
 const FILES: &str = "PENSTOCK_TEST_FILES";
-/// Pieces of one writer, their bytes, and writers whose pieces take turns from [`FROM`] on.
+/// Pieces of one writer, their bytes, and number of writers with interleaved pieces from [`FROM`] on.
 const PIECES: u64 = 50;
 const LEN: u64 = 12;
 const WRITERS: u64 = 3;
@@ -28,7 +28,7 @@ fn layout() -> Layout {
     Layout::new(1 << 16, vec![ServerId(0)]).unwrap()
 }
 
-/// Writes all pieces of one writer, through a mapping where the store has such.
+/// Writes all pieces of one writer, through a mapping where supported.
 fn write_pieces(object: &dyn Object, writer: u64) {
     let tile = Loop::bytes(LEN).resized(0, (WRITERS * LEN) as i64).unwrap();
     let from = (FROM + writer * LEN) as i64;
@@ -39,7 +39,7 @@ fn write_pieces(object: &dyn Object, writer: u64) {
     assert_eq!(n, bytes.len());
 }
 
-/// The pieces of the first `writers` are all there.
+/// Checks that all pieces of the first `writers` are there.
 fn check_pieces(object: &dyn Object, writers: u64, what: &str) {
     let mut all = vec![0; (WRITERS * PIECES * LEN) as usize];
     object.read_at(ObjectOffset(FROM), &mut all).unwrap();
@@ -50,7 +50,7 @@ fn check_pieces(object: &dyn Object, writers: u64, what: &str) {
     }
 }
 
-/// However an object is made longer beside writers of small pieces, all they write stays.
+/// However an object is extended concurrently with writers of small pieces, all their bytes stay.
 #[test]
 fn growth_of_any_kind_takes_no_piece_with_it() {
     type Grow = fn(&dyn Object);
@@ -94,8 +94,8 @@ fn growth_of_any_kind_takes_no_piece_with_it() {
     }
 }
 
-/// What was stored through a mapping while the object was cut is part of it or gone, and does not come back when it
-/// grows again.
+/// What was stored through a mapping during a truncation is part of the object or gone; it does not reappear when the
+/// object grows.
 #[test]
 fn what_is_cut_off_does_not_come_back() {
     let (_dir, disk) = on_disk();
@@ -129,7 +129,7 @@ fn what_is_cut_off_does_not_come_back() {
     }
 }
 
-/// Where files are memory, a hole read through a mapping would become memory, too.
+/// On a file system in memory, reading a hole through a mapping would allocate memory.
 #[test]
 fn reading_holes_takes_no_space() {
     const END: u64 = 32 << 20;
@@ -166,7 +166,7 @@ fn reading_holes_takes_no_space() {
             "round {round}: {taken} B for 200 B of data"
         );
     }
-    // What is full is mapped as before, also where there was a hole.
+    // Allocated parts are mapped as before, also where there was a hole.
     object.write_at(ObjectOffset(0), &[8; 200_000]).unwrap();
     for _ in 0..3 {
         let mut some = [1; 5000];
@@ -176,13 +176,13 @@ fn reading_holes_takes_no_space() {
     }
 }
 
-/// Two processes with mappings of their own make files longer together.
+/// Two processes with separate mappings extend files together.
 #[test]
 fn processes_that_grow_an_object_together_lose_nothing() {
     const FILES_WRITTEN: u64 = 400;
     let path = |dir: &Path, file: u64| dir.join(file.to_string());
     if let Ok(dir) = std::env::var(FILES) {
-        // The other process: a file for each byte that comes, and one back.
+        // The other process: a file for each byte that it receives, and one byte back.
         let mut turn = [0];
         for file in 0..FILES_WRITTEN {
             std::io::stdin().read_exact(&mut turn).unwrap();
@@ -227,7 +227,7 @@ fn processes_that_grow_an_object_together_lose_nothing() {
     assert!(other.wait().unwrap().success());
 }
 
-/// An object that has lost its name is read and written through mappings as before, and its space is free after that.
+/// A removed object is read and written through mappings as before, and its space is freed after that.
 #[test]
 fn a_removed_object_stays_whole_for_those_who_map_it() {
     let (dir, store) = on_disk();
