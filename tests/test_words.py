@@ -19,6 +19,7 @@ CLEAN = [
     "crates/host",
     "crates/layout",
     "crates/meta",
+    "crates/mpiio",
     "crates/pyapi",
     "crates/rpc",
     "crates/sched",

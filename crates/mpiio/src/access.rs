@@ -1,4 +1,4 @@
-//! One access: its memory, and a tally of what was done.
+//! One access: its memory, and counts of what was done.
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Source, Target};
 
@@ -25,16 +25,16 @@ impl Buffer<'_, '_> {
     }
 }
 
-/// What an access did, in the terms of DT table I.
+/// Counts of an access, in the terms of DT table I.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// File system operations. A read-modify-write of a sieve buffer is one.
     pub operations: u64,
-    /// File bytes the operations covered, wanted or not.
+    /// File bytes that the operations covered, wanted or not.
     pub accessed: u64,
     /// Bytes sent to other ranks.
     pub resent: u64,
-    /// Bytes read only to be written back (sieved writes).
+    /// Bytes read only to be written back (data-sieving writes).
     pub reread: u64,
     /// Largest operation's bytes.
     pub largest: u64,

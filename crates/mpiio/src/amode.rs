@@ -2,7 +2,7 @@
 use crate::error::{Error, ErrorClass, Result};
 use std::ops::{BitOr, BitOrAssign};
 
-/// Access mode of an open file. The bits are this library's own; the shim maps the ABI's.
+/// Access mode of an open file. The bits are this library's own; the shim translates those of the ABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Amode(u32);
 
@@ -25,10 +25,10 @@ impl Amode {
     pub const SEQUENTIAL: Amode = Amode(128);
     /// `MPI_MODE_APPEND`.
     pub const APPEND: Amode = Amode(256);
-    /// Stands for a bit the ABI does not define, so that the check at open reports it on every rank.
+    /// Represents a bit that the ABI does not define, so that the check at open reports it on every rank.
     pub const INVALID: Amode = Amode(1 << 31);
 
-    /// All bits of `other` are set.
+    /// Whether all bits of `other` are set.
     pub fn has(self, other: Amode) -> bool {
         self.0 & other.0 == other.0
     }
@@ -46,7 +46,7 @@ impl Amode {
         !self.has(Amode::RDONLY)
     }
 
-    /// Whether the mode makes sense.
+    /// Checks that the mode is valid; the error says what contradicts what.
     pub(crate) fn check(self, path: &str) -> Result<()> {
         let wrong = |what: &str| {
             Err(Error::new(

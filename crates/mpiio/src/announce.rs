@@ -1,8 +1,9 @@
-//! What the ranks of a collective access tell each other in its meeting ([`crate::meeting`]): each its pattern, as an encoded loop, and its regions in
-//! memory, or that it failed. Rank 0 adds what the choice of a method depends on, so that all ranks choose alike.
+//! Messages of the ranks in the meeting of a collective access ([`crate::meeting`]). Each rank sends its pattern as an
+//! encoded loop and its regions in memory, or its failure. Rank 0 adds what the choice of a method depends on, so that
+//! all ranks choose the same.
 //!
-//! A loop travels once: every rank keeps the last few loops of every other, and later calls send the hash alone. Sender
-//! and receivers apply the same rule to the same messages, so they always agree on what is known.
+//! A loop is sent once: every rank caches the last few loops of every other, and later calls send only the hash. Sender
+//! and receivers apply the same rule to the same messages, so their caches always agree.
 //!
 //! | bytes | |
 //! | --- | --- |
@@ -18,7 +19,7 @@ use crate::methods::auto::{Candidate, Ratios, UNKNOWN, bounded};
 use penstock_datatype::{Loop, LoopHash, Pattern};
 use std::collections::VecDeque;
 
-/// Loops remembered of each rank.
+/// Loops cached of each rank.
 const REMEMBERED: usize = 4;
 
 const CONTIGUOUS: u8 = 0;
@@ -26,7 +27,7 @@ const KNOWN: u8 = 1;
 const INLINE: u8 = 2;
 const FAILED: u8 = 3;
 
-/// In place of the incumbent where there is none.
+/// Stands for no incumbent.
 const NOBODY: u8 = u8::MAX;
 
 /// The loops each rank has announced on this file, oldest first.
@@ -36,16 +37,16 @@ pub(crate) struct Announcements {
     known: Vec<VecDeque<(LoopHash, Loop)>>,
 }
 
-/// What rank 0 knows, which counts for all.
+/// What rank 0 knows; all ranks use it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Experience {
-    /// Descriptors may be used.
+    /// Whether descriptors may be used.
     pub shortcut: bool,
-    /// Processors that it may use.
+    /// Processors that the node's ranks share.
     pub processors: u32,
-    /// How the last access was performed.
+    /// The candidate that performed the last access.
     pub incumbent: Option<Candidate>,
-    /// So many accesses are to go without a meeting, if this one needs no exchange.
+    /// The number of accesses to follow without a meeting, if this one needs no exchange.
     pub quiet: u8,
     pub ratios: Ratios,
 }
@@ -81,13 +82,13 @@ impl Announcements {
         }
     }
 
-    /// The ranks were in different calls: not all have seen the loops that some told.
+    /// The ranks were in different calls: not all have received the loops that some sent.
     pub(crate) fn forget(&mut self) {
         self.count += 1;
         self.known.iter_mut().for_each(VecDeque::clear);
     }
 
-    /// Tells everyone this rank's access and learns theirs. If any rank failed, or owes an error to others, all do.
+    /// Sends this rank's access to all and receives theirs. If any rank failed, or owes an error to others, all fail.
     pub(crate) fn exchange(
         &mut self,
         comm: &dyn Comm,
@@ -112,7 +113,7 @@ impl Announcements {
         };
         let mut failed = met.verdict;
         for (rank, bytes) in all.iter().enumerate() {
-            // Every message is looked at, also after a failure, so that all ranks remember the same loops.
+            // Every message is decoded, even after a failure, so that all ranks cache the same loops.
             if let Err(e) = self.decode(rank, bytes, &mut announced)
                 && failed.is_ok()
             {
@@ -169,7 +170,7 @@ impl Announcements {
         out
     }
 
-    /// Adds to `announced` what `rank` told.
+    /// Adds the message of `rank` to `announced`.
     fn decode(&mut self, rank: usize, bytes: &[u8], announced: &mut Announced) -> Result<()> {
         let unreadable = || {
             Error::new(
@@ -290,7 +291,7 @@ mod tests {
         Pattern::new(disp, tile, 3, 1000).unwrap()
     }
 
-    /// A ratio of its own for every candidate there is.
+    /// With a different ratio for every candidate.
     fn experience() -> Experience {
         let mut experience = Experience {
             shortcut: true,
@@ -318,7 +319,7 @@ mod tests {
                 0 => experience(),
                 _ => Experience::default(),
             };
-            // The second time loops are known.
+            // The second time the loops are known.
             let twice = [(); 2].map(|()| {
                 let regions = 5 + rank as u64;
                 announcements
@@ -368,7 +369,7 @@ mod tests {
                     assert!(why.contains(&format!("rank {rank} announced")), "{why}");
                 }
                 decode(&[&whole[..], &[0]].concat()).unwrap_err();
-                // Whatever a byte becomes, nothing panics.
+                // No corrupted byte causes a panic.
                 for at in 0..whole.len() {
                     for value in 0..=255 {
                         let mut other = whole.clone();

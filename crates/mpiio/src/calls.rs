@@ -1,5 +1,5 @@
-//! The calls of an `MPI_File` that move data: blocking, nonblocking and split collective. Each becomes a prepared access,
-//! which [`crate::transfer`] performs.
+//! The calls of an `MPI_File` that move data: blocking, nonblocking and split collective. Each becomes a prepared
+//! access, which [`crate::transfer`] performs.
 use crate::access::Buffer;
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
@@ -20,29 +20,29 @@ pub enum Where {
     At(i64),
     /// This rank's own pointer.
     Individual,
-    /// The pointer all ranks share; order of ranks undefined.
+    /// The pointer that all ranks share; the order of ranks is undefined.
     Shared,
-    /// The pointer all ranks share, in order of rank. Always collective.
+    /// The pointer that all ranks share, in order of rank. Always collective.
     Ordered,
 }
 
-/// What a nonblocking operation calls when it is complete, with the bytes moved. It runs on a thread of the
-/// file's own and must not call back into the file.
+/// The callback of a nonblocking operation, with the bytes moved. It runs on a thread of the file, and must not call
+/// back into the file.
 pub type Done = Box<dyn FnOnce(Result<u64>) + Send>;
 
-/// An access with its place in the file, ready to be performed later and elsewhere.
+/// An access with its position in the file, ready to be performed later and on another thread.
 pub(crate) struct Prepared {
     /// The file side.
     pub pattern: Pattern,
     /// The view it was made with.
     pub seen: Arc<Seen>,
-    /// For conversion to external32; `None` where bytes move as they are.
+    /// For conversion to external32; `None` where bytes are not converted.
     pub signature: Option<Signature>,
 }
 
 impl File {
-    /// A blocking read into `into`, whose pattern describes count × `memtype` in memory. Returns the bytes
-    /// (as they lie in memory) that were before the end of the file.
+    /// A blocking read into `into`, whose pattern describes count × `memtype` in memory. Returns the bytes (as in
+    /// memory) that were before the end of the file.
     pub fn read(
         &self,
         at: Where,
@@ -66,10 +66,10 @@ impl File {
             .blocking(at, collective, Buffer::From(from), memtype)
     }
 
-    /// `MPI_File_iread*`: an error here means that `done` will not be called (argument errors of independent
-    /// operations, too many waiting); otherwise `done` gets the outcome. Pointers move now.
+    /// `MPI_File_iread*`. On an error `done` will not be called (argument errors of independent operations, too many
+    /// waiting); otherwise `done` gets the result. Pointers advance now.
     ///
-    /// `into` is typically made by [`Target::new`] from the user's buffer: whoever makes it vouches that the buffer stays
+    /// `into` is typically made by [`Target::new`] from the user's buffer. Its maker guarantees that the buffer stays
     /// alive and untouched until `done` is called.
     pub fn start_read(
         &self,
@@ -122,7 +122,7 @@ impl File {
         }
         let prepared = file.prepare(at, bytes, direction, memtype);
         if collective {
-            // An error of this rank is raised on all, when the call is performed.
+            // An error of this rank is raised on all ranks when the call is performed.
             let job = move || {
                 let turn = file.turn();
                 let outcome = perform(&file, prepared, Some(&turn));
@@ -136,15 +136,15 @@ impl File {
         self.inner.independent.start(Box::new(job))
     }
 
-    /// `MPI_File_read_all_begin` and its siblings (`At`, `Individual`, `Ordered`). The access is performed here; an error
-    /// of it is returned by the end call.
+    /// `MPI_File_read_all_begin` and its variants (`At`, `Individual`, `Ordered`). The access is performed here; its
+    /// error is returned by the end call.
     pub fn begin_read(&self, at: Where, into: &mut Target<'_>, memtype: &Datatype) -> Result<()> {
         self.begin(at, Op::Read, |file| {
             file.blocking(at, true, Buffer::Into(into), memtype)
         })
     }
 
-    /// `MPI_File_write_all_begin` and its siblings.
+    /// `MPI_File_write_all_begin` and its variants.
     pub fn begin_write(&self, at: Where, from: &mut Source<'_>, memtype: &Datatype) -> Result<()> {
         self.begin(at, Op::Write, |file| {
             file.blocking(at, true, Buffer::From(from), memtype)
@@ -175,13 +175,13 @@ impl File {
         Ok(())
     }
 
-    /// `MPI_File_read_all_end` and its siblings: bytes of the matching begin; `at` tells the kind
-    /// (an `At` offset is ignored).
+    /// `MPI_File_read_all_end` and its variants: bytes of the matching begin; `at` gives the kind (an `At` offset is
+    /// ignored).
     pub fn end_read(&self, at: Where) -> Result<u64> {
         self.end(at, Op::Read)
     }
 
-    /// `MPI_File_write_all_end` and its siblings.
+    /// `MPI_File_write_all_end` and its variants.
     pub fn end_write(&self, at: Where) -> Result<u64> {
         self.end(at, Op::Write)
     }
@@ -236,7 +236,7 @@ impl Inner {
         self.perform(Ok(prepared), None, &mut buffer)
     }
 
-    /// Checks the arguments of an access and takes its place in the file; pointers move.
+    /// Checks the arguments of an access and determines its position in the file; pointers advance.
     fn prepare(
         &self,
         at: Where,
@@ -285,7 +285,7 @@ impl Inner {
     }
 }
 
-/// An access whose arguments are good, before it has a place.
+/// An access with valid arguments, before its position is determined.
 struct Checked {
     seen: Arc<Seen>,
     signature: Option<Signature>,

@@ -1,40 +1,41 @@
 //! The communicator of one open file.
 //!
-//! The methods need seven operations of it: five collective ones, and messages from one rank to another. The C shim implements them over MPI; [`crate::testing::ThreadComm`]
-//! over threads.
+//! The methods need seven operations: five collective ones, and messages from one rank to another. The C shim
+//! implements them over MPI; [`crate::testing::ThreadComm`] over threads.
 use crate::error::{Error, ErrorClass, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Longest message from one rank to another, bytes.
 pub const MAX_TOLD: usize = 4096;
-/// Messages of a rank that others have not taken yet: with so many of them under way the next one has to wait.
+/// Messages of a rank that others have not received yet: with this many in flight the next one waits.
 pub const AHEAD: usize = 64;
 
-/// What a file needs of its communicator. All operations are collective over its ranks except the ranks, `size`,
-/// `tell` and `hear`; every rank calls them in the same order. A file never calls two at once, but may call
-/// from different threads one after another (nonblocking collectives run on a thread of the file's own).
+/// What a file needs of its communicator. Operations are collective over its ranks, and every rank calls them in the
+/// same order. Not collective are the ranks, `size`, `tell` and `hear`. A file never calls two at once, but may call
+/// from different threads one after another (nonblocking collectives run on a thread of the file).
 pub trait Comm: Send + Sync {
     /// This process's rank, `0..size`.
     fn rank(&self) -> usize;
-    /// This process's rank in the program, by which servers tell its processes apart.
+    /// This process's rank in the program, by which servers distinguish its processes.
     fn world_rank(&self) -> usize {
         self.rank()
     }
     /// Number of ranks.
     fn size(&self) -> usize;
-    /// Returns when every rank has called it. Memory written before is visible to all after.
+    /// Returns when every rank has called it. Memory written before it is visible to all ranks after it.
     fn barrier(&self) -> Result<()>;
     /// `data` of `root` replaces everyone's.
     fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()>;
     /// Everyone's bytes, by rank; lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
-    /// `send[r]` goes to rank r; the result holds what each rank sent here. Lengths may differ, 0 included.
+    /// `send[r]` goes to rank r; the result has what each rank sent to this one. Lengths may differ, 0 included.
     fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;
-    /// Sends at most [`MAX_TOLD`] bytes to another rank, which takes the messages of one rank in their order. It waits
-    /// only while [`AHEAD`] messages of this rank are under way. An error if none of them gets through.
+    /// Sends at most [`MAX_TOLD`] bytes to another rank, which receives the messages of one rank in order. It waits
+    /// only while [`AHEAD`] messages of this rank are in flight. An error if none of them is received.
     fn tell(&self, peer: usize, message: &[u8]) -> Result<()>;
-    /// The next message of another rank. An error if none comes: that rank is gone, or silent for minutes.
+    /// Receives the next message of another rank. An error if none comes: that rank has ended, or was silent for
+    /// minutes.
     fn hear(&self, peer: usize) -> Result<Vec<u8>>;
 }
 
@@ -52,11 +53,11 @@ pub fn check_peer(comm: &dyn Comm, peer: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Longest message text that an agreement carries.
+/// Longest error text in an agreement.
 pub(crate) const MAX_MESSAGE: usize = 2048;
 
-/// Ends a collective call: if any rank failed, every rank fails. A failed rank's own error stays its own; the
-/// others get the lowest failing rank's, with that rank named.
+/// Ends a collective call: if any rank failed, every rank fails. A failed rank keeps its own error; the others get that
+/// of the lowest failing rank, with its number.
 pub(crate) fn agree<T>(comm: &dyn Comm, mine: Result<T>) -> Result<T> {
     if comm.size() == 1 {
         return mine;
@@ -69,7 +70,7 @@ pub(crate) fn agree<T>(comm: &dyn Comm, mine: Result<T>) -> Result<T> {
     Ok(value)
 }
 
-/// Everyone's values, by rank; or an error on every rank if any has one.
+/// The values of all ranks, by rank; or an error on every rank if any rank has one.
 pub(crate) fn confer<T: Serialize + DeserializeOwned + Clone>(
     comm: &dyn Comm,
     mine: Result<T>,
@@ -87,7 +88,7 @@ pub(crate) fn encode_value<T: Serialize>(rank: usize, mine: &Result<T>) -> Resul
     serde_json::to_vec(mine).map_err(|_| unreadable(rank))
 }
 
-/// Everyone's values, by rank; an error if any has one.
+/// The values of all ranks, by rank; an error if any rank has one.
 pub(crate) fn decode_values<T: DeserializeOwned>(all: &[Vec<u8>]) -> Result<Vec<T>> {
     all.iter()
         .enumerate()
@@ -106,7 +107,7 @@ pub(crate) fn unreadable(rank: usize) -> Error {
     )
 }
 
-/// An outcome in a few bytes: empty when good.
+/// A result in a few bytes: empty if successful.
 pub(crate) fn encode_outcome<T>(mine: &Result<T>) -> Vec<u8> {
     match mine {
         Ok(_) => Vec::new(),
@@ -114,7 +115,7 @@ pub(crate) fn encode_outcome<T>(mine: &Result<T>) -> Vec<u8> {
     }
 }
 
-/// The error with at most so many bytes of its message.
+/// The error with at most this many bytes of its message.
 pub(crate) fn shortened(e: &Error, most: usize) -> Error {
     let mut cut = most.min(e.message.len());
     while !e.message.is_char_boundary(cut) {
@@ -123,7 +124,7 @@ pub(crate) fn shortened(e: &Error, most: usize) -> Error {
     Error::new(e.class, &e.message[..cut])
 }
 
-/// What `rank` reported.
+/// The result that `rank` reported.
 pub(crate) fn decode_outcome(rank: usize, bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() {
         return Ok(());

@@ -7,15 +7,15 @@ pub enum DataRep {
     /// As in memory.
     #[default]
     Native,
-    /// This library's own portable form: the same as native, because every machine it runs on is
-    /// little-endian with the same widths.
+    /// This library's own portable form: the same as native, because all supported machines are little-endian with the
+    /// same widths.
     Internal,
     /// Big-endian with the widths of MPI-4.1 table 14.2.
     External32,
 }
 
 impl DataRep {
-    /// From the name given to `MPI_File_set_view`.
+    /// From the name passed to `MPI_File_set_view`.
     pub fn parse(name: &str) -> Result<DataRep> {
         match name {
             "native" => Ok(DataRep::Native),

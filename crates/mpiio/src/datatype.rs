@@ -1,4 +1,4 @@
-//! A datatype as this layer sees it: where its bytes lie, and which basic elements they are.
+//! A datatype in this layer: the positions of its bytes, and its basic elements.
 use crate::error::{Error, Result};
 use penstock_datatype::{Elem, Loop, Signature};
 
@@ -11,13 +11,13 @@ pub struct Datatype {
     pub signature: Signature,
     /// The bytes of one instance in an external32 file, where basic elements may have other widths.
     pub external32: Loop,
-    /// Why no access can be made with it: a count or type of the caller's that could not be understood. The access fails
-    /// with this error, in a collective on all ranks, so that none waits for a rank that can't take part.
+    /// Why no access can be made with it: an invalid count or type of the caller. The access fails with this error. A
+    /// collective access fails on all ranks, so that none waits for a rank that cannot take part.
     pub refused: Option<Error>,
 }
 
 impl Datatype {
-    /// A type whose external32 form lies as it does in memory.
+    /// A type with the same layout in external32 as in memory.
     pub fn new(layout: Loop, signature: Signature) -> Datatype {
         Datatype {
             external32: layout.clone(),
@@ -37,7 +37,7 @@ impl Datatype {
         }
     }
 
-    /// Stands for a type that can't be used, and says why.
+    /// Represents an unusable type, with the reason.
     pub fn refused(why: Error) -> Datatype {
         Datatype {
             refused: Some(why),
@@ -45,7 +45,7 @@ impl Datatype {
         }
     }
 
-    /// `count` basic elements, the same wherever their bytes lie.
+    /// `count` basic elements, wherever their bytes are.
     pub fn elementary(elem: Elem, mem_bytes: u64, file_bytes: u64) -> Result<Datatype> {
         Ok(Datatype {
             layout: Loop::bytes(mem_bytes),
@@ -55,7 +55,7 @@ impl Datatype {
         })
     }
 
-    /// Uninterpreted bytes that lie as `layout` says.
+    /// Uninterpreted bytes with this layout.
     pub fn opaque(layout: Loop) -> Result<Datatype> {
         Ok(Datatype::new(
             layout.clone(),

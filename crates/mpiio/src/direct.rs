@@ -1,12 +1,12 @@
-//! Direct mode: the files of an ordinary mounted file system.
+//! Direct mode: files of an ordinary mounted file system.
 //!
 //! Each file region of an operation is one vectored `preadv` or `pwritev`. A read-modify-write holds an exclusive
-//! record lock on the bytes it rewrites, every other write a shared one on its extent, so that a sieved writer
-//! beside a contiguous one never writes back stale bytes. The locks are Linux's open-file-description locks: they
-//! belong to a descriptor, not to the process, and the kernel releases them when their holder ends. Each guard takes
-//! a descriptor of its own from a pool, so threads of one process exclude each other too.
-//! The kernel has no limit on waiting for a lock. So whoever has to wait lets a thread do it and goes away with an error
-//! after [`LOCK_WAIT`]: the holder may be stopped, or on a host that is gone.
+//! record lock on the bytes that it rewrites, every other write a shared one on its extent. So a data-sieving writer
+//! never writes back stale bytes of a concurrent writer. The locks are Linux's open-file-description locks: they belong
+//! to a descriptor, not to the process, and the kernel releases them when their holder ends. Each guard takes a
+//! separate descriptor from a pool, so threads of one process exclude each other too. The kernel's wait for a lock has
+//! no time limit. So another thread waits, and the caller returns with an error after [`LOCK_WAIT`]: the holder may be
+//! suspended, or on a host that is gone.
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
@@ -27,20 +27,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// Memory pieces of one vectored call; the kernel's own limit.
+/// Memory pieces of one vectored call: the kernel's limit.
 const MAX_IOVECS: usize = 1024;
 /// Bytes of one system call; the kernel's limit is just below 2 GiB.
 const MAX_CALL_BYTES: u64 = 1 << 30;
 /// Lock descriptors kept for reuse.
 const MAX_IDLE_LOCK_FILES: usize = 8;
-/// How long others may keep a record locked. Nobody holds one for longer than a read and a write of a sieve's buffer.
+/// Longest wait for a record lock. A holder needs it only for a read and a write of one data-sieving buffer.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-/// Marks a file that a task writes, followed by the step's number: its value is the task's number.
+/// Attribute of a file that a task writes, followed by the step's number; its value is the task's number.
 const MARK: &str = "user.penstock.step.";
-/// Marks of other steps that stay on a file.
+/// Most attributes of other steps that stay on a file.
 const MAX_MARKS: usize = 4;
-/// No file is longer: bytes from here on stand for steps, where files carry no marks.
+/// No file is this long: bytes from here on represent steps, where files have no attributes.
 const STEPS: u64 = 1 << 62;
 
 /// The mounted file systems of this host.
@@ -60,8 +60,8 @@ impl FileSystem for Direct {
             options.mode(mode);
             options.create(!how.exclusive).create_new(how.exclusive);
         }
-        // Sieving reads before it writes, and a shared record lock needs a readable descriptor: a file opened for
-        // writing alone is opened for both where its permissions allow.
+        // Data sieving reads before it writes, and a shared record lock needs a readable descriptor. A file opened only
+        // for writing is therefore opened for both where its permissions allow it.
         let file = if how.write {
             match options.clone().read(true).write(true).open(path) {
                 Err(e) if !how.read && e.kind() == io::ErrorKind::PermissionDenied => {
@@ -72,7 +72,7 @@ impl FileSystem for Direct {
         } else {
             options.read(true);
             match how.create {
-                // The kernel creates a file only for one who may write it; MPI has no such rule.
+                // The kernel creates a file only for a process that may write it; MPI has no such rule.
                 Some(_) => options.clone().write(true).open(path),
                 None => options.open(path),
             }
@@ -96,7 +96,7 @@ impl FileSystem for Direct {
     }
 
     fn claim(&self, path: &str, task: &Task) -> Result<()> {
-        // What cannot be opened is not removed by accident: `unlink` says what is wrong.
+        // A file that cannot be opened is not removed by accident: `unlink` reports what is wrong.
         let file = File::options()
             .read(true)
             .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
@@ -128,9 +128,9 @@ fn flags(file: &File) -> libc::c_int {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
 }
 
-/// Keeps a file to one task of its step. The mark is an attribute of the file: all hosts see it, and it stays when the task
-/// has ended. On a file system without attributes it is a record lock, which ends with this process or when it closes the
-/// file.
+/// Reserves a file for one task of its step. The reservation is an attribute of the file: all hosts see it, and it
+/// stays when the task has ended. On a file system without attributes it is a record lock, which ends with this process
+/// or when it closes the file.
 fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
     let name = format!("{MARK}{:016x}", task.step);
     let number = task.number.to_string();
@@ -149,7 +149,7 @@ fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
                 Ok(Err(task.refuse(other.parse().ok())))
             }
         }
-        // Attributes are for those who may write the file; who may not can still remove it.
+        // Only users who may write the file can set attributes; others can still remove it.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(Ok(())),
         Err(why) => {
             log::debug!("no attribute {name}: {why}; a record lock stands for it");
@@ -169,7 +169,7 @@ fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
     }
 }
 
-/// Takes marks of steps that are over from a file, when there are many.
+/// Removes attributes of finished steps from a file, when there are many.
 fn forget_marks(file: &File, own: &str) {
     let mut names = [0; 4096];
     let Ok(len) = rustix::fs::flistxattr(file, &mut names) else {
@@ -199,7 +199,7 @@ impl DirectFile {
         Error::os(format_args!("{what} {}", self.path), e)
     }
 
-    /// Holds the space that the first `len` bytes lack, in the directory that the file was opened in.
+    /// Reserves the space that the first `len` bytes lack, in the directory where the file was opened.
     fn hold(&self, len: u64) -> std::result::Result<Option<Reservation>, Errno> {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let directory = std::fs::read_link(link)
@@ -243,8 +243,8 @@ impl DirectFile {
     }
 }
 
-/// Sets or clears a record lock; `command`: `F_OFD_SETLK` or `F_OFD_SETLKW`, which waits, for one of the open file
-/// description, `F_SETLK` for one of the process.
+/// Sets or clears a record lock. `command` is `F_OFD_SETLK`, or `F_OFD_SETLKW`, which waits, for a lock of the open
+/// file description; `F_SETLK` is for one of the process.
 fn set_record_lock(
     file: &File,
     kind: libc::c_int,
@@ -257,7 +257,7 @@ fn set_record_lock(
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start as i64,
-        // 0 means to the end of all files.
+        // 0 means up to the largest offset.
         l_len: if range.end >= limit {
             0
         } else {
@@ -277,7 +277,7 @@ fn set_record_lock(
     }
 }
 
-/// The same for a descriptor of one's own, at most for a while. A lock that comes too late ends with the descriptor.
+/// The same for a descriptor of the caller's, with a time limit. A lock granted too late ends with the descriptor.
 fn await_record_lock(
     file: File,
     kind: libc::c_int,
@@ -295,7 +295,7 @@ fn await_record_lock(
         .name("record lock".into())
         .spawn(move || {
             let locked = set_record_lock(&file, kind, &wanted, libc::F_OFD_SETLKW);
-            // Nobody to tell: it was given up.
+            // Nobody receives it: the caller has given up.
             let _ = done.send(locked.map(|()| file));
         })?;
     result.recv_timeout(patience).unwrap_or_else(|_| {
@@ -321,7 +321,7 @@ impl Guard for RecordLock {}
 impl Drop for RecordLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
-        // Closing the descriptor releases the lock as well, so a failure here only costs the reuse.
+        // Closing the descriptor releases the lock too, so a failure here only prevents its reuse.
         if set_record_lock(&file, libc::F_UNLCK, &self.range, libc::F_OFD_SETLK).is_ok() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if idle.len() < MAX_IDLE_LOCK_FILES {
@@ -331,8 +331,7 @@ impl Drop for RecordLock {
     }
 }
 
-/// Bytes of one vectored call: as many as its iovecs can be expected to hold, so that the pieces of a
-/// scattered memory side are walked once.
+/// Bytes of one vectored call: as many as its iovecs are expected to cover, so that scattered memory is walked once.
 fn call_bytes(memory: &Pattern) -> u64 {
     if memory.is_contiguous() {
         return MAX_CALL_BYTES;
@@ -343,7 +342,7 @@ fn call_bytes(memory: &Pattern) -> u64 {
         .clamp(1, MAX_CALL_BYTES)
 }
 
-/// One file region against the memory pieces of the same stream bytes.
+/// Reads one file region into the memory pieces of the same stream bytes.
 fn read_region(
     file: &File,
     mut offset: u64,
@@ -366,7 +365,7 @@ fn read_region(
             }
         });
         // SAFETY: each iovec is a piece of `into`, writable and untouched by others for the target's lifetime, which
-        // outlives this call; `pieces` hands out slices that stay valid after the callback.
+        // outlives this call. `pieces` hands out slices that stay valid after the callback.
         let n = unsafe {
             libc::preadv(
                 file.as_raw_fd(),
@@ -442,7 +441,7 @@ fn write_region(
 
 impl FileHandle for DirectFile {
     fn identity(&self, one_node: bool) -> (u64, u64) {
-        // Hosts number their file systems each in its own way.
+        // Each host numbers its file systems in its own way.
         let here = |m: std::fs::Metadata| (if one_node { m.dev() } else { 0 }, m.ino());
         self.file.metadata().map_or((0, 0), here)
     }
@@ -532,13 +531,13 @@ impl FileHandle for DirectFile {
             return Ok(());
         }
         let failed = |e: Errno| self.failed("preallocate", &e.into());
-        // A reservation that fails leaves what it has got, so the space is held aside first.
+        // A failed reservation keeps what it has got, so the space is reserved elsewhere first.
         drop(self.hold(len).map_err(failed)?);
         match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
-            // Longer, in one step: nobody's bytes behind the new end are cut off.
+            // Extends it in one step, which never truncates concurrent writes.
             Ok(()) => penstock_host::fs::reserve(&self.file, len - 1, 1).map_err(failed),
-            // A file system that cannot reserve still gets the length. Nobody may write behind the end between looking and
-            // extending: extending would cut it off.
+            // A file system without reservations still sets the length. Nobody may write beyond the end between the
+            // check and the extension, which would truncate it.
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.record_lock(0..STEPS, true)?;
                 if self.len()? < len {
@@ -573,9 +572,9 @@ impl FileHandle for DirectFile {
     }
 }
 
-/// The shared pointer of a file in direct mode: eight bytes in a file of their own, changed under a record lock. The
-/// file is in shared memory when all ranks are on one node, else hidden beside the data; the first use makes it and
-/// closing removes it.
+/// The shared pointer of a file in direct mode: eight bytes in a separate file, changed under a record lock. The
+/// separate file is in shared memory if all ranks are on one node, otherwise hidden beside the data. The first use
+/// makes it, and closing removes it.
 struct Sidecar {
     path: PathBuf,
     initial: i64,
@@ -671,7 +670,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// A file, opened twice as by two processes that wait `patience` for each other.
+    /// A file opened twice, as by two processes that wait `patience` for each other.
     fn twice(directory: &Path, patience: Duration) -> [DirectFile; 2] {
         let path = directory.join("f");
         std::fs::write(&path, [0; 100]).unwrap();
@@ -693,7 +692,7 @@ mod tests {
         assert!(e.contains("bytes 15 to 30") && e.contains("lslocks"), "{e}");
         drop(two.record_lock(20..30, true).unwrap());
         drop(held);
-        // The lock that came too late has ended with its descriptor.
+        // The lock granted too late has ended with its descriptor.
         let patient = DirectFile {
             lock_wait: LOCK_WAIT,
             ..one
@@ -740,7 +739,7 @@ mod tests {
         open(Some(task(2, 0))).expect("another step");
         Direct.claim(name, &task(1, 1)).unwrap();
         assert!(Direct.claim(name, &task(1, 0)).is_err());
-        // What is not there, or no file, is nobody's.
+        // A missing file, or something else than a file, cannot be claimed.
         Direct.claim("/no/such/file", &task(1, 0)).unwrap();
         let how = OpenHow {
             write: true,

@@ -1,18 +1,17 @@
-//! Devices begin with written bytes before a sync asks for them.
+//! Early write-back: devices begin to write before a sync asks for it.
 //!
-//! Problem: a sync is as slow as the devices, and they idle as long as a program still writes. But devices take a few long
-//! requests faster than many short ones, and ranks that wait for nobody drift apart: where each writes every fourth MiB,
-//! what one of them has written is a strided quarter of the file.
-//! Idea: a program that syncs after a checkpoint will do so again. At a sync the ranks tell each other how much they have
-//! written by collective calls since the last one. In the next interval they meet before the collective write at which
-//! each has written another [`LIMIT`] bytes on average, and the devices begin with what is whole by then. All ranks
-//! count the same calls, so all find the same call. Ranks of a node share the objects out: who comes to an object after another
-//! would begin with the few pages written since. Independent writes have nobody to wait for: each rank's own bytes count.
+//! Problem: a sync is as slow as the devices, and they are idle while a program still writes. But devices handle a few
+//! long requests faster than many short ones. Ranks that do not wait for each other drift apart. If each writes every
+//! fourth MiB, the bytes that one of them has written are a strided quarter of the file. Idea: a program that syncs
+//! after a checkpoint will do so again. At a sync the ranks exchange how much they have written by collective calls
+//! since the last one. In the next interval they meet before the collective write at which each has written another
+//! [`LIMIT`] bytes on average. The devices then begin to write what is complete. All ranks count the same calls, so
+//! all find the same call. The ranks of a node divide the objects among them: a second rank at an object would only
+//! find the few pages written since. Independent writes have no other rank to wait for: each rank's own bytes count.
 //! When it pays: from tens of MB between syncs on. A program that never syncs never meets for this. One that stops
-//! syncing has written one checkpoint's bytes earlier than the system would have.
-//! Parameters: [`LIMIT`].
+//! syncing has written one checkpoint's bytes earlier than the system would have. Parameters: [`LIMIT`].
 
-/// Bytes that one rank writes, on average, before the devices begin with them.
+/// Bytes that one rank writes, on average, before early write-back begins.
 const LIMIT: u64 = 16 << 20;
 /// The same in a simulated world, whose files are small.
 const LIMIT_SIMULATED: u64 = 8 << 10;
@@ -28,22 +27,22 @@ fn limit() -> u64 {
 /// What a rank has written to a file by descriptors since the last sync, and what was usual between the two before.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyWriteback {
-    /// Collective writes: the same on all ranks.
+    /// Number of collective writes, equal on all ranks.
     calls: u64,
     usual_calls: u64,
-    /// Collective writes from one beginning to the next, the same on all ranks; 0: the devices never begin early.
+    /// Collective writes from one early write-back to the next, equal on all ranks; 0: none.
     period: u64,
-    /// This rank's part of what it begins with the others of its node that write, as in the last interval.
+    /// This rank's part of the early write-back of its node's writing ranks, as in the last interval.
     share: Option<(usize, usize)>,
-    /// Bytes of this rank by collective writes.
+    /// Bytes that this rank wrote by collective calls.
     collective: u64,
-    /// Bytes of this rank by independent writes.
+    /// Bytes that this rank wrote independently.
     independent: u64,
     usual_independent: u64,
 }
 
 impl EarlyWriteback {
-    /// A collective write begins; whether the ranks are to meet and the devices to begin with what was written before it.
+    /// A collective write begins; returns whether the ranks are to meet and write-back of earlier writes is to begin.
     pub(crate) fn is_due(&mut self) -> bool {
         let before = self.calls;
         self.calls = before.saturating_add(1);
@@ -51,7 +50,7 @@ impl EarlyWriteback {
         due && before > 0 && before < self.usual_calls
     }
 
-    /// Counts what a write has written; whether the devices are to begin now.
+    /// Counts the bytes of a write; returns whether write-back is to begin now.
     pub(crate) fn wrote(&mut self, collective: bool, bytes: u64) -> bool {
         if collective {
             self.collective = self.collective.saturating_add(bytes);
@@ -63,17 +62,18 @@ impl EarlyWriteback {
         before / step != self.independent / step && self.independent <= self.usual_independent
     }
 
-    /// Bytes of this rank by collective writes since the last sync: what it tells the others at the next one.
+    /// Bytes that this rank wrote by collective calls since the last sync, which it sends to the others at the next
+    /// one.
     pub(crate) fn collective(&self) -> u64 {
         self.collective
     }
 
-    /// Whether this rank's writes since the last sync were independent. Others' bytes beside them are no reason to wait.
+    /// Whether this rank's writes since the last sync were independent. Then it need not wait for the writes of others.
     pub(crate) fn is_independent(&self) -> bool {
         self.calls == 0 && self.independent > 0
     }
 
-    /// What this rank begins with where a write is due: a number, and how many of its node share that out.
+    /// This rank's part of an early write-back: its number, and the number of ranks of its node that divide it.
     pub(crate) fn share(&self) -> Option<(usize, usize)> {
         self.share
     }
@@ -83,7 +83,7 @@ impl EarlyWriteback {
         let now = std::mem::take(self);
         (self.usual_calls, self.period, self.share) = (now.usual_calls, now.period, now.share);
         self.usual_independent = now.usual_independent;
-        // A sync after nothing says nothing: programs sync twice.
+        // A sync without writes before it does not count: programs sync twice.
         if now.calls > 0 {
             let total: u128 = told.iter().map(|bytes| u128::from(*bytes)).sum();
             let calls = u128::from(now.calls) * u128::from(limit()) * told.len() as u128;
@@ -102,7 +102,7 @@ impl EarlyWriteback {
 mod tests {
     use super::*;
 
-    /// Of `calls` collective writes of `bytes`, those before which the devices begin.
+    /// Of `calls` collective writes of `bytes`, those before which early write-back begins.
     fn begun(behind: &mut EarlyWriteback, calls: u64, bytes: u64) -> Vec<u64> {
         (0..calls)
             .filter(|_| {

@@ -1,6 +1,6 @@
-//! Errors of the library: an MPI error class and a message that says what, where and what to do.
+//! Errors of the library: an MPI error class, and a message with what, where and what to do.
 //!
-//! An [`Error`] travels between ranks when a collective call agrees on its outcome, so it is plain data.
+//! An [`Error`] is sent between ranks when a collective call agrees on its result, so it is plain data.
 use penstock_wire::message::ErrorKind;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub enum ErrorClass {
     FileInUse,
     /// `MPI_ERR_DUP_DATAREP`.
     DupDatarep,
-    /// `MPI_ERR_CONVERSION`: a user conversion function failed or a value has no place in the representation.
+    /// `MPI_ERR_CONVERSION`: a user conversion function failed, or a value cannot be represented.
     Conversion,
     /// `MPI_ERR_IO`: any other I/O error.
     Io,
@@ -84,7 +84,7 @@ impl Error {
         }
     }
 
-    /// The same error with the place it happened in front of the message.
+    /// The same error with its place in front of the message.
     pub fn at(self, place: impl std::fmt::Display) -> Error {
         Error {
             class: self.class,

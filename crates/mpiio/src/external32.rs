@@ -1,8 +1,8 @@
-//! Accesses in external32: converted in bounded chunks between the user's memory and a buffer in the file's form.
+//! Accesses in external32: converted in bounded chunks between the user's memory and a buffer in the form of the file.
 //!
-//! The file pattern counts bytes as they lie in the file, the memory pattern as they lie in memory; the signature of the
-//! memory type relates the two. In a collective call the ranks may need different numbers of chunks, so they agree on
-//! the largest, and the ones that are through take part with nothing.
+//! The file pattern counts bytes as in the file, the memory pattern as in memory; the signature of the memory type
+//! relates the two. In a collective call the ranks may need different numbers of chunks. They agree on the largest, and
+//! ranks that have finished take part with empty accesses.
 use crate::error::{Error, ErrorClass, Result};
 use penstock_datatype::{Signature, Source, Target};
 
@@ -39,7 +39,7 @@ pub(crate) fn steps(signature: &Signature, bytes: u64) -> impl Iterator<Item = S
     })
 }
 
-/// Bytes in the file of `bytes` in memory; both must be whole elements.
+/// Bytes in the file for `bytes` in memory; both must be whole elements.
 pub(crate) fn file_bytes(signature: &Signature, bytes: u64) -> Result<u64> {
     if signature.floor_mem(bytes) != bytes {
         return Err(Error::new(
@@ -50,7 +50,7 @@ pub(crate) fn file_bytes(signature: &Signature, bytes: u64) -> Result<u64> {
     Ok(signature.file_of(bytes))
 }
 
-/// The next step's bytes in the file's form.
+/// The next step's bytes in the form of the file.
 pub(crate) fn encode(
     signature: &Signature,
     step: &Step,
@@ -65,7 +65,7 @@ pub(crate) fn encode(
         .map_err(conversion)
 }
 
-/// Puts what was read of a step into memory: whole elements only. Returns the bytes in memory.
+/// Converts what was read of a step into memory: whole elements only. Returns the bytes in memory.
 pub(crate) fn decode(
     signature: &Signature,
     step: &Step,

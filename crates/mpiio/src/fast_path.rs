@@ -1,11 +1,10 @@
-//! Accesses that are one range of the file and one stretch of memory, by descriptors.
+//! Fast path: accesses of one contiguous file range and one contiguous memory range, by descriptors.
 //!
-//! Problem: such a call is mostly a copy of some KB, and describing it to a cost model that always answers alike takes a
-//! fifth of its time.
-//! Idea: where `auto` may choose and descriptors are at hand, the file system moves the bytes without operations
-//! (`penstock_client::File::read_fast_path`), and the call is kept in the books as what it is: the datatype method by
-//! descriptors, one operation. Anything else goes the general way ([`crate::transfer`]), as if nothing had been tried.
-//! When it pays: always when it is possible. No parameters.
+//! Problem: such a call mainly copies some KB. Describing it to a cost model that always answers the same takes a fifth
+//! of its time. Idea: where `auto` may choose and descriptors are available, the file system moves the bytes without
+//! operations (`penstock_client::File::read_fast_path`). The call is counted as what it is: the datatype method by
+//! descriptors, one operation. Any other access takes the general path ([`crate::transfer`]), as if the fast path had
+//! not been tried. When it pays: always when it is possible. No parameters.
 use crate::access::{Buffer, Tally};
 use crate::file::Inner;
 use crate::filesystem::FileHandle;
@@ -19,20 +18,20 @@ use penstock_base::Op;
 use penstock_datatype::Pattern;
 use penstock_host::time;
 
-/// How the lean path performs every access.
+/// The candidate that the fast path counts as.
 const FAST_PATH: Candidate = Candidate {
     method: Method::DATATYPE,
     shortcut: true,
 };
 
-/// No hint asks for anything else.
+/// Whether no hint asks for another method.
 fn is_free(hints: &Hints, direction: Op) -> bool {
     hints.method.is_none()
         && hints.shortcut != Toggle::Disable
         && hints.leave(FAST_PATH.method, direction)
 }
 
-/// Moves the bytes if both sides are contiguous and the file system can.
+/// Moves the bytes if both sides are contiguous and the file system supports it.
 fn transfer(handle: &dyn FileHandle, pattern: &Pattern, buffer: &mut Buffer<'_, '_>) -> bool {
     let one = pattern.len > 0 && pattern.is_contiguous() && buffer.pattern().is_contiguous();
     let (true, Ok(offset)) = (one, u64::try_from(pattern.bounds().0)) else {
@@ -55,8 +54,8 @@ fn transfer(handle: &dyn FileHandle, pattern: &Pattern, buffer: &mut Buffer<'_, 
 }
 
 impl Inner {
-    /// Performs an access of this rank, not in atomic mode, if it can be done so; false when nothing has been done that
-    /// would not be done again.
+    /// Performs an independent access, not in atomic mode, on the fast path if possible; false if the general path must
+    /// perform it.
     pub(crate) fn fast_path(
         &self,
         hints: &Hints,

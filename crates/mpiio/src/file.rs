@@ -1,4 +1,4 @@
-//! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
+//! One rank's `MPI_File`: open, close, and calls that do not move data. Calls that do are in [`crate::calls`].
 use crate::amode::Amode;
 use crate::announce::Announcements;
 use crate::comm::{Comm, agree, confer, decode_values, encode_value};
@@ -37,10 +37,10 @@ pub struct File {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the methods of a file and its background threads share.
+/// State that the methods of a file and its background threads share.
 pub(crate) struct Inner {
     comm: Box<dyn Comm>,
-    /// Held by whoever uses the communicator.
+    /// The access guard of the communicator.
     turn: Mutex<()>,
     pub file_system: Arc<dyn FileSystem>,
     pub handle: Arc<dyn FileHandle>,
@@ -53,33 +53,33 @@ pub(crate) struct Inner {
     pub state: Mutex<State>,
     pub shared: SharedPointer,
     pub announcements: Mutex<Announcements>,
-    /// What this rank owes to the others.
+    /// Errors that this rank owes to the others.
     pub debt: DeferredError,
-    /// `None` if the ranks cannot share memory, or there is one.
+    /// `None` if the ranks cannot share memory, or there is only one.
     node_memory: Option<Arc<NodeMemory>>,
     pub independent: Worker,
     pub collective: Worker,
     pub summary: Arc<Mutex<FileSummary>>,
     pub process: Arc<Process>,
-    /// Rank 0's, so that all choose alike.
+    /// Rank 0's costs, so that all ranks choose the same.
     pub costs: Costs,
     closed: AtomicBool,
 }
 
-/// What changes while a file is open.
+/// State that changes while a file is open.
 pub(crate) struct State {
     pub seen: Arc<Seen>,
     /// The individual pointer, in etypes.
     pub position: i64,
     pub hints: Arc<Hints>,
     pub atomic: bool,
-    /// All ranks' views are contiguous, so that no exchange can help a collective call.
+    /// Whether all ranks' views are contiguous, so that no exchange can help a collective call.
     pub all_contiguous: bool,
-    /// All ranks' filetypes are in ascending order, so that the accesses of most collective calls are.
+    /// Whether all ranks' filetypes are in ascending order, so that accesses of most collective calls are.
     pub all_ascend: bool,
-    /// What `auto` keeps of the accesses in this view, by direction.
+    /// What `auto` remembers of the accesses in this view, by direction.
     pub habits: [MeetingSkips; 2],
-    /// The split collective call under way and its outcome.
+    /// The split collective call in progress, and its result.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
     pub chosen: [Option<Decision>; 2],
@@ -89,14 +89,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether an exchange may serve collective accesses, as hints and views are.
+    /// Whether an exchange may serve collective accesses, by hints and views.
     pub(crate) fn may_exchange(&self, direction: Op) -> bool {
         match self.hints.method {
             Some(method) => method.is_collective(),
             None => match self.hints.cb[direction as usize] {
                 Toggle::Enable => true,
                 Toggle::Disable => false,
-                // One range of each rank is served by itself.
+                // A single range of each rank needs no exchange.
                 Toggle::Automatic => !self.all_contiguous,
             },
         }
@@ -110,7 +110,7 @@ pub(crate) struct Split {
     pub outcome: Result<u64>,
 }
 
-/// The right to use the communicator.
+/// The access guard of the communicator: while held, its owner may use it.
 pub(crate) struct Turn<'f> {
     below: &'f dyn Comm,
     node: Option<NodeComm<'f>>,
@@ -118,7 +118,7 @@ pub(crate) struct Turn<'f> {
 }
 
 impl Turn<'_> {
-    /// The communicator: through shared memory where the ranks have it.
+    /// The communicator, through shared memory where available.
     pub(crate) fn comm(&self) -> &dyn Comm {
         match &self.node {
             Some(node) => node,
@@ -132,30 +132,30 @@ impl Turn<'_> {
     }
 }
 
-/// What ranks tell each other first at open.
+/// The first message of a rank at open.
 #[derive(Clone, Serialize, Deserialize)]
 struct Greeting {
     amode: u32,
-    /// Of the name as the file system has it.
+    /// Hash of the name as the file system has it.
     name_hash: u64,
     node: String,
-    /// Rank 0's count.
+    /// Rank 0's are used.
     hints: Option<Hints>,
 }
 
-/// What rank 0 tells of the file it opened.
+/// Rank 0's information about the file that it opened.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Opened {
-    /// Names the shared pointer.
+    /// Name of the shared pointer.
     token: [u64; 2],
-    /// With `MPI_MODE_APPEND`: where the pointers begin.
+    /// With `MPI_MODE_APPEND`: the initial position of the pointers.
     end: u64,
     costs: Costs,
-    /// Where all ranks are on one node: memory to share.
+    /// If all ranks are on one node: memory to share.
     memory: Option<Offer>,
 }
 
-/// What ranks tell each other at `set_view`.
+/// The message of a rank at `set_view`.
 #[derive(Clone, Serialize, Deserialize)]
 struct NewView {
     etype_extent: i64,
@@ -171,12 +171,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl File {
-    /// `MPI_File_open`; collective. `comm` belongs to the file from now on: give a duplicate.
+    /// `MPI_File_open`; collective. The file owns `comm` from now on: pass a duplicate. Errors are equal on all ranks.
     pub fn open(comm: Box<dyn Comm>, path: &str, amode: Amode, info: &Info) -> Result<File> {
         File::open_in(Process::global(), comm, path, amode, info)
     }
 
-    /// The same in a process of one's own.
+    /// The same with a given `Process`, for tests.
     #[expect(
         clippy::too_many_lines,
         reason = "the collective steps of one call, whose order all ranks share"
@@ -192,7 +192,7 @@ impl File {
         let place = |e: Error| e.at(format_args!("open {path}"));
         let rank = comm.rank();
 
-        // Arguments agree, and everyone reaches the file system.
+        // Arguments agree, and every rank reaches the file system.
         let mut hints = process.hints();
         hints.take(info, rank == 0);
         let ready = amode
@@ -217,11 +217,11 @@ impl File {
                 ),
             ));
         }
-        // Rank 0's hints hold for the file: methods must be chosen alike everywhere.
+        // Rank 0's hints apply to the file, because methods must be chosen alike everywhere.
         let hints = greetings[0].hints.clone().unwrap_or(hints);
         let nodes = Nodes::new(greetings.iter().map(|g| g.node.as_str()));
 
-        // Rank 0 creates or opens, then the others open what is there.
+        // Rank 0 creates or opens, then the others open the existing file.
         let how = |first: bool| OpenHow {
             read: amode.reads(),
             write: amode.writes(),
@@ -237,7 +237,7 @@ impl File {
         let warn = |e: &Error| log::warn!("{path}: {e}; ranks exchange by messages");
         let offered =
             (rank == 0 && nodes.is_one() && comm.size() > 1 && first.is_ok()).then(|| {
-                // One hint for both directions.
+                // A single hint for both directions.
                 let bytes = hints.buffer(Method::NODE_EXCHANGE, Op::Read);
                 NodeMemory::offer(comm.size(), bytes).inspect_err(warn).ok()
             });
@@ -265,7 +265,7 @@ impl File {
             .iter()
             .any(|g| g.name_hash != greetings[0].name_hash)
         {
-            // Different names may mean one file.
+            // Different names may refer to one file.
             let mine = handle.as_ref().ok().map(|h| h.identity(nodes.is_one()));
             let all = confer(&*comm, Ok(mine))?;
             if let Some(other) = all.iter().position(|file| *file != all[0]) {
@@ -278,7 +278,7 @@ impl File {
             }
         }
         let node_memory = match (offered, &opened.memory) {
-            // The descriptor lives until everyone has opened it.
+            // The descriptor lives until every rank has opened it.
             (Some((memory, _, file)), _) => Some((memory, Some(file))),
             (None, Some(offer)) => NodeMemory::join(offer, rank, comm.size())
                 .inspect_err(warn)
@@ -358,7 +358,7 @@ impl File {
         File::delete_in(Process::global(), path, info)
     }
 
-    /// The same in a process of one's own.
+    /// The same with a given `Process`.
     pub fn delete_in(process: &Arc<Process>, path: &str, _info: &Info) -> Result<()> {
         let (file_system, name) = process.find(path, 0)?;
         if let Some(task) = process.task() {
@@ -368,9 +368,9 @@ impl File {
         file_system.unlink(&name)
     }
 
-    /// `MPI_File_close`; collective. Completes nonblocking operations, frees the shared pointer, deletes if so opened, and
-    /// syncs if the hint `penstock_sync_on_close` asks for it. The file is closed whatever it returns; a second call is
-    /// an error. Dropping an open file releases its resources without communication.
+    /// `MPI_File_close`; collective. Completes nonblocking operations, frees the shared pointer, and deletes the file
+    /// if it was opened so. Syncs if the hint `penstock_sync_on_close` asks for it. The file is closed even on an
+    /// error; a second call is an error. Dropping an open file releases its resources without communication.
     pub fn close(&self) -> Result<()> {
         let began = time::now();
         let file = &*self.inner;
@@ -389,7 +389,7 @@ impl File {
         } else {
             met
         };
-        // Everyone is through with the shared pointer and the file.
+        // Every rank has finished with the shared pointer and the file.
         let mut last = file.shared.free();
         if file.amode.has(Amode::DELETE_ON_CLOSE) && turn.comm().rank() == 0 {
             last = last.and(file.file_system.unlink(&file.name));
@@ -583,7 +583,8 @@ impl File {
             (behind.collective(), behind.is_independent())
         };
         if independent {
-            // Others may still write for long. After collective calls they are about to come, and their bytes lie between.
+            // Others may continue to write for long. After collective calls their bytes will follow soon, and are in
+            // between.
             file.handle.start_writeback(0, 1);
         }
         let told = file.meet(&turn, Call::Sync, Ok(written))?;
@@ -613,7 +614,7 @@ impl File {
         self.inner.amode
     }
 
-    /// `MPI_File_get_info`: every hint in force, with what was chosen.
+    /// `MPI_File_get_info`: every hint in force, with the choices made.
     pub fn info(&self) -> Info {
         let file = &*self.inner;
         let state = lock(&file.state);
@@ -667,7 +668,7 @@ impl File {
         &self.inner.path
     }
 
-    /// What was done through this open so far.
+    /// Counts of this open so far.
     pub fn summary(&self) -> FileSummary {
         self.inner.summary()
     }
@@ -689,14 +690,14 @@ impl Drop for File {
     }
 }
 
-/// The same in all processes.
+/// Equal in all processes.
 fn hash(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(name.as_bytes());
     hasher.finish()
 }
 
-/// 64 bits nobody can guess cheaply; tokens only have to differ between opens.
+/// 64 random bits; tokens only have to differ between opens.
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     penstock_host::random(&mut bytes).map_err(|e| Error::os("random numbers for a token", &e))?;
@@ -704,13 +705,13 @@ fn random() -> Result<u64> {
 }
 
 impl Inner {
-    /// The communicator, for a collective call of the caller's thread: after the started nonblocking ones.
+    /// The access guard for a collective call of the caller's thread: waits for started nonblocking collectives.
     pub(crate) fn collective_turn(&self) -> Turn<'_> {
         self.collective.drain();
         self.turn()
     }
 
-    /// The communicator, for the thread of the collective nonblocking calls.
+    /// The access guard for the thread of nonblocking collectives.
     pub(crate) fn turn(&self) -> Turn<'_> {
         let below = &*self.comm;
         let memory = self.node_memory.as_deref();
@@ -729,8 +730,8 @@ impl Inner {
         Arc::clone(&lock(&self.state).seen)
     }
 
-    /// The first meeting of a collective call: everyone's values, by rank. An error on every rank if one has an error, or owes
-    /// one to others, or is in another call.
+    /// The meeting of a collective call: the values of all ranks, by rank. An error on every rank if one has an error,
+    /// or owes one to others, or is in another call.
     pub(crate) fn meet<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<Vec<T>>
     where
         T: Serialize + for<'de> Deserialize<'de>,
@@ -749,7 +750,7 @@ impl Inner {
         decode_values(&met.told)
     }
 
-    /// Arguments of a collective call that must be the same on all ranks.
+    /// Checks that arguments of a collective call are equal on all ranks.
     fn same<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<T>
     where
         T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
@@ -769,7 +770,7 @@ impl Inner {
         }
     }
 
-    /// Writes down what the program did so far, if that was long ago.
+    /// Writes the summary so far, if the last one is old.
     pub(crate) fn checkpoint(&self) {
         self.process.checkpoint(self.comm.world_rank());
     }
@@ -783,7 +784,7 @@ impl Inner {
         summary
     }
 
-    /// Syncs when all ranks have met: their writes are done before the first rank of each node makes them durable.
+    /// Syncs after all ranks have met: their writes have ended before the first rank of each node makes them durable.
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
         let began = time::now();
         let synced = self.handle.sync(self.nodes.leads(turn.comm().rank()));
@@ -833,7 +834,7 @@ impl Inner {
         ))
     }
 
-    /// A displacement given to `set_view`, in bytes.
+    /// A displacement passed to `set_view`, in bytes.
     fn displacement(&self, disp: i64) -> Result<u64> {
         if disp == DISPLACEMENT_CURRENT {
             if !self.amode.has(Amode::SEQUENTIAL) {

@@ -1,4 +1,4 @@
-//! What the methods need below them: Penstock's servers (`penstock.rs`) or an ordinary mounted file system
+//! The interface between methods and files: Penstock's servers (`penstock.rs`) or an ordinary mounted file system
 //! (`direct.rs`).
 use crate::error::Result;
 use crate::stats::ServerTraffic;
@@ -8,28 +8,28 @@ use penstock_layout::{Layout, ServerId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How an operation reaches the bytes. A file system without a form uses its nearest one.
+/// How an operation reaches the bytes. A file system without a form uses the nearest one that it has.
 pub use penstock_client::Form;
 pub use penstock_wire::message::LockMode;
 
 /// How to open a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenHow {
-    /// Reading is wanted.
+    /// Open for reading.
     pub read: bool,
-    /// Writing is wanted.
+    /// Open for writing.
     pub write: bool,
     /// Create it if it does not exist, with this permission mode.
     pub create: Option<u32>,
     /// With `create`: fail if it exists.
     pub exclusive: bool,
-    /// Of a new file, bytes.
+    /// Stripe unit of a new file, bytes.
     pub stripe_unit: Option<u64>,
-    /// Of a new file, servers to use.
+    /// Number of servers of a new file.
     pub stripe_count: Option<u32>,
-    /// Of a new file, the first server.
+    /// First server of a new file.
     pub start_server: Option<ServerId>,
-    /// With `write`, in a task that is alone: it [claims](FileSystem::claim) the file.
+    /// With `write`, in a single-rank task of a step: it [claims](FileSystem::claim) the file.
     pub task: Option<Task>,
 }
 
@@ -39,13 +39,13 @@ pub trait FileSystem: Send + Sync {
     fn name(&self) -> &'static str;
     /// Opens a file, creating it when asked to.
     fn open(&self, path: &str, how: &OpenHow) -> Result<Arc<dyn FileHandle>>;
-    /// Keeps the file of this name to one task of its step, for as long as the step may last: an error if another one has
-    /// it. Different steps know nothing of each other.
+    /// Reserves the file of this name for one task of its step, for the life of the step; an error if another task has
+    /// it. Different steps are independent.
     fn claim(&self, path: &str, task: &Task) -> Result<()>;
     /// Removes a name.
     fn unlink(&self, path: &str) -> Result<()>;
-    /// The shared number `token` of an open file, `initial` at first. Each rank that uses it asks, and frees it in the
-    /// end. `one_node`: all its users are on this host.
+    /// The shared counter `token` of an open file, which begins with `initial`. Each rank that uses it requests it, and
+    /// frees it in the end. `one_node`: all its users are on this host.
     fn counter(
         &self,
         path: &str,
@@ -53,67 +53,68 @@ pub trait FileSystem: Send + Sync {
         initial: i64,
         one_node: bool,
     ) -> Result<Box<dyn Counter>>;
-    /// What this process asked each data server for so far.
+    /// Requests of this process to each data server so far.
     fn traffic(&self) -> Vec<ServerTraffic> {
         Vec::new()
     }
-    /// An MPI call that moves data begins: operations from now on are its, for traces.
+    /// An MPI call that moves data begins: later operations belong to it, for traces.
     fn begin_call(&self) {}
 }
 
 /// A number that all ranks of an open file share.
 pub trait Counter: Send + Sync {
-    /// Adds at once; returns what it was before.
+    /// Adds atomically; returns the value before.
     fn add(&self, n: i64) -> Result<i64>;
     /// Sets it.
     fn set(&self, value: i64) -> Result<()>;
-    /// What it is.
+    /// The value.
     fn get(&self) -> Result<i64>;
-    /// This rank is through with it, and so are all others.
+    /// This rank has finished with it, and so have all others.
     fn free(&self) -> Result<()>;
 }
 
-/// A held range lock or write guard; released when dropped.
+/// A held range lock or write guard; released on drop.
 pub trait Guard: Send {
-    /// Whether the lock was lost with its server: others may have changed what it covers. A fresh one can be taken.
+    /// Whether the lock was lost with its server: others may have changed the bytes it covers. A new one can be taken.
     fn is_lost(&self) -> bool {
         false
     }
 }
 
-/// The operations of a call, in order: each takes its bytes at a position of the memory side's stream.
+/// The operations of a call, in order, each with its position in the memory side's stream.
 pub type Operations<'a> = dyn Iterator<Item = (u64, Pattern)> + 'a;
 
 /// An open file.
 pub trait FileHandle: Send + Sync {
-    /// The same for all opens of one file, whatever they called it; `one_node`: compared on this host only.
+    /// A number equal for all opens of one file, whatever their path; `one_node`: only compared on this host.
     fn identity(&self, one_node: bool) -> (u64, u64);
-    /// How it is striped, where it is.
+    /// Its striping, if it has one.
     fn layout(&self) -> Option<&Layout>;
     /// Whether [`Form::Shortcut`] would use descriptors now.
     fn has_shortcut(&self) -> bool;
-    /// Reads; returns the stream bytes that lay before the end of the file. Bytes in holes are zero; the memory of
-    /// bytes at and after the end is left as it was.
+    /// Reads; returns the stream bytes that were before the end of the file. Holes read as zeros; memory for bytes at
+    /// and beyond the end is not changed.
     fn read_each(
         &self,
         operations: &mut Operations<'_>,
         form: Form,
         into: &mut Target<'_>,
     ) -> Result<u64>;
-    /// Writes; returns the stream bytes written, all of them unless there is an error.
+    /// Writes; returns the stream bytes written: all unless there is an error.
     fn write_each(
         &self,
         operations: &mut Operations<'_>,
         form: Form,
         from: &mut Source<'_>,
     ) -> Result<u64>;
-    /// Reads the file from `offset` on until `into` is full, if that takes no operations; otherwise false, and nothing is
-    /// known about `into`.
+    /// Fast path: reads from `offset` until `into` is full, if possible without operations. Otherwise returns false,
+    /// and the contents of `into` are unspecified.
     fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
         let _ = (offset, into);
         false
     }
-    /// Writes all of `from` at `offset`, if that takes no operations; otherwise false, and it is still to be written.
+    /// Fast path: writes all of `from` at `offset`, if possible without operations. Otherwise returns false, and the
+    /// caller must write it.
     fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
         let _ = (offset, from);
         false
@@ -122,19 +123,19 @@ pub trait FileHandle: Send + Sync {
     fn len(&self) -> Result<u64>;
     /// Truncates or extends.
     fn set_len(&self, len: u64) -> Result<()>;
-    /// Reserves space for the first `len` bytes; the file is at least that long after.
+    /// Reserves space for the first `len` bytes; the file is at least that long afterwards.
     fn allocate(&self, len: u64) -> Result<()>;
-    /// The devices begin with what is written of the file on this node, where `parts` ranks share that out, of which this
-    /// is number `part`. Promises nothing; a sync is to follow.
+    /// Starts write-back of the file's data on this node. `parts` ranks divide the work, and this is number `part`. It
+    /// gives no guarantee; a sync must follow.
     fn start_writeback(&self, part: usize, parts: usize) {
         let _ = (part, parts);
     }
-    /// What every process wrote is on stable storage, data and length. Called by all ranks when all writes are done;
-    /// `leads` is true on one rank of each node, which is enough where a node has one cache.
+    /// Makes the data and length written by all processes durable. Called by all ranks when all writes have ended.
+    /// `leads` is true on one rank of each node, which suffices where a node has one cache.
     fn sync(&self, leads: bool) -> Result<()>;
-    /// Waits for a range lock. Operations of this handle made while it is held pass it.
+    /// Waits for a range lock. Operations of this handle are allowed while it is held.
     fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<Box<dyn Guard>>;
-    /// Held around the plain writes of an access within `range`: keeps them out of the range of anyone else's
-    /// exclusive lock, where the file system does not do that for each operation by itself.
+    /// Held around the plain writes of an access within `range`, to exclude them from anybody else's exclusive lock.
+    /// Used where the file system does not do that for each operation.
     fn writing(&self, range: Range<u64>) -> Result<Option<Box<dyn Guard>>>;
 }

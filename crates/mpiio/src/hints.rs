@@ -1,4 +1,4 @@
-//! Hints: what a user may ask for in an `MPI_Info`, and what the library answers.
+//! Hints: keys that a user may set in an `MPI_Info`, and the library's report.
 use crate::methods::row::BufferHint;
 use crate::methods::{self, Method};
 use penstock_base::Op;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Info(BTreeMap<String, String>);
 
 impl Info {
-    /// No keys.
+    /// An object without keys.
     pub fn new() -> Info {
         Info::default()
     }
@@ -42,7 +42,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Info {
     }
 }
 
-/// What a hint asks of an optimisation.
+/// What a hint says about an optimisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum Toggle {
     /// The library decides.
@@ -72,7 +72,7 @@ impl Toggle {
     }
 }
 
-/// Hints that are no method's own. docs/use/hints.md explains each.
+/// Hints that do not belong to a method. docs/use/hints.md explains each.
 const GENERAL: &[&str] = &[
     "penstock_method",
     "penstock_shortcut",
@@ -109,18 +109,18 @@ pub fn hint_keys() -> impl Iterator<Item = &'static str> {
     GENERAL.iter().copied().chain(own)
 }
 
-/// Hints without effect that are reported, for one file.
+/// Most ineffective hints that are reported for one file.
 const MAX_REPORTED: usize = 32;
 
-/// Bounds of buffer sizes; what a user asks for is made to fit.
+/// Bounds of buffer sizes; values outside are clamped.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4096..=(1 << 30);
 
-/// The hints in force for a file, defaults filled in.
+/// The hints in force for a file, including defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hints {
     /// A method by name; `None` is `auto`.
     pub method: Option<Method>,
-    /// The method was fixed by the environment, which a hint does not change.
+    /// Whether the environment fixes the method, which a hint then does not change.
     pub method_fixed: bool,
     pub shortcut: Toggle,
     pub sync_on_close: bool,
@@ -128,9 +128,9 @@ pub(crate) struct Hints {
     pub cb_config_list: String,
     /// `romio_cb_read`, `romio_cb_write`.
     pub cb: [Toggle; 2],
-    /// Each method's own, of reads and of writes; [`Toggle::Automatic`] where it has none.
+    /// Each method's own hints, for reads and writes; [`Toggle::Automatic`] where it has none.
     pub toggles: [[Toggle; 2]; Method::COUNT],
-    /// Bytes of each method's buffer, of reads and of writes; 0 where it has none.
+    /// Buffer size of each method in bytes, for reads and writes; 0 where it has none.
     pub buffers: [[u64; 2]; Method::COUNT],
     pub no_indep_rw: bool,
     pub striping_unit: Option<u64>,
@@ -138,7 +138,7 @@ pub(crate) struct Hints {
     pub start_iodevice: Option<u32>,
     /// Permission mode of a new file.
     pub file_perm: u32,
-    /// What was not understood and is reported already.
+    /// Invalid hints that were already reported.
     pub reported: BTreeSet<(String, String)>,
 }
 
@@ -165,8 +165,8 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Takes the keys of `info`; a value that is not understood leaves the hint as it was, as MPI wants. The rank whose
-    /// hints hold `reports` it in the log, once for a file.
+    /// Takes the keys of `info`; an invalid value leaves the hint unchanged, as MPI requires. The rank whose hints are
+    /// used `reports` it in the log, once per file.
     pub(crate) fn take(&mut self, info: &Info, reports: bool) {
         for (key, value) in info.iter() {
             if self.take_one(key, value.trim()).is_none()
@@ -246,12 +246,12 @@ impl Hints {
         Some(()) // MPI: unknown keys are ignored
     }
 
-    /// What a method's own hint says of accesses without exchange.
+    /// A method's own hint for accesses without exchange.
     pub(crate) fn toggle(&self, method: Method, direction: Op) -> Toggle {
         self.toggles[method.index()][direction as usize]
     }
 
-    /// Whether the methods' own hints leave `method`: they neither rule it out nor ask for another.
+    /// Whether the methods' own hints allow `method`: they neither exclude it nor ask for another.
     pub(crate) fn leave(&self, method: Method, direction: Op) -> bool {
         let others = Method::ALL.into_iter().filter(|other| *other != method);
         self.toggle(method, direction) != Toggle::Disable
@@ -265,7 +265,7 @@ impl Hints {
         self.buffers[method.index()][direction as usize]
     }
 
-    /// What `MPI_File_get_info` says of the hints a user can set.
+    /// The values for `MPI_File_get_info` of the hints that a user can set.
     pub(crate) fn report(&self, ranks: usize) -> Info {
         let mut info = Info::new();
         let yes = |b: bool| if b { "true" } else { "false" };
@@ -336,7 +336,7 @@ mod tests {
         want.buffers[Method::SIEVE.index()][0] = 8192;
         want.buffers[Method::NODE_EXCHANGE.index()] = [4096; 2];
         assert_eq!(hints, want);
-        // What has no effect is reported, once.
+        // An ineffective hint is reported once.
         for _ in 0..2 {
             hints.take(
                 &Info::from_iter([("cb_nodes", "none"), ("cb_buffer_size", "8192")]),

@@ -1,4 +1,4 @@
-//! File and memory side of an access, walked together.
+//! Walks the file side and the memory side of an access together.
 use penstock_datatype::{Cursor, Pattern, Run};
 
 /// A piece that is contiguous in file and memory alike.
@@ -12,13 +12,13 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Walks file and memory side together, cutting where either breaks.
+/// Walks both sides together, splitting where either is not contiguous.
 pub struct Joint {
     file: Cursor,
     memory: Cursor,
-    /// What is left of the current file run.
+    /// The rest of the current file run.
     run: Run,
-    /// Bytes left of the current memory run.
+    /// Rest of the current memory run in bytes.
     memory_left: u64,
     stream: u64,
 }
@@ -60,7 +60,7 @@ impl Iterator for Joint {
     }
 }
 
-/// Where stream byte `at` of a pattern lies; `None` at its end.
+/// Offset of stream byte `at` of a pattern; `None` at its end.
 pub fn first_offset(pattern: &Pattern, at: u64) -> Option<i64> {
     let mut cursor = pattern.cursor();
     cursor.seek(at);

@@ -1,9 +1,8 @@
 //! MPI-IO semantics and methods over a Comm trait (DT sections II and III).
 //!
-//! A rank opens a [`File`] over a [`Comm`] and reads and writes through it. Each access is a pair of
-//! patterns, where its bytes lie in the file (the view, tiled from the pointer) and where they lie in memory.
-//! One of the methods in [`Method`] turns the pair into operations of a file system; nothing on the way
-//! expands a pattern into a list of its regions.
+//! A rank opens a [`File`] over a [`Comm`] and reads and writes through it. Each access is a pair of patterns: its
+//! bytes in the file (the view, tiled from the pointer), and its bytes in memory. One of the methods in [`Method`]
+//! turns the pair into file system operations. No step expands a pattern into a list of its regions.
 //!
 //! ```text
 //! file.rs       open, close, the calls of MPI_File          hints.rs     what a user may ask for
@@ -72,12 +71,12 @@ pub use stats::{Counts, DirectionSummary, FileSummary, ServerTraffic, Summary};
 pub use task::{Pmi, TASK_FARM};
 pub use view::View;
 
-/// docs/use/hints.md, as far as the table of methods says it.
+/// The part of docs/use/hints.md that is generated from the table of methods.
 pub mod manual {
     pub use crate::methods::manual::{hints, methods};
 }
 
-/// What methods do, without the I/O: what a simulator of them shares with this library.
+/// Methods without their I/O: what a simulator shares with this library.
 pub mod planning {
     pub use crate::joint::{Joint, Piece, first_offset};
     pub use crate::methods::domains::{Rules, Schedule, Seat};

@@ -1,12 +1,12 @@
-//! Meetings: what the ranks of a file tell each other first in a collective call.
+//! Meetings: the first exchange of messages between the ranks in a collective call.
 //!
-//! Problem: ranks that each perform their own operations need not wait for each other, but each has to learn of another's
-//! error. And a rank whose call has failed may go another way than the others, who must not take its next call for theirs.
-//! Idea: an error of a collective access that ends without a meeting is *owed*. The next meeting tells it, and that call
-//! fails on all ranks. It does nothing but fail, so all or none have done it. Where every rank has failed by itself nobody
-//! is left to tell. Each meeting names its call: calls that differ fail on all ranks, except a close, which meets again
-//! until all close.
-//! When it pays: always; a collective access of small pieces takes less time than a meeting (decision 47).
+//! Problem: ranks that perform independent operations need not wait for each other, but each must learn of another's
+//! error. And a rank whose call has failed may take another path than the others, which must not mix its next call with
+//! theirs. Idea: an error in a collective access that ends without a meeting is *owed*. It is reported in the next
+//! meeting, and that call fails on all ranks. A call that fails so does nothing, so that all ranks or none have carried
+//! it out. If every rank has failed by itself, no rank is left to be told. Each meeting names its call. Different calls
+//! fail on all ranks, except a close, which meets again until all ranks close. When it pays: always; a collective
+//! access of small pieces takes less time than a meeting (decision 47).
 //!
 //! | bytes | |
 //! | --- | --- |
@@ -34,7 +34,7 @@ pub(crate) enum Call {
     Preallocate,
     Sync,
     Close,
-    /// A collective write before which the devices begin ([`crate::early_writeback`]), by a method that does not meet.
+    /// A collective write before which early write-back begins ([`crate::early_writeback`]), by a method that does not meet.
     WriteBehind,
 }
 
@@ -76,7 +76,7 @@ impl Call {
 pub(crate) struct DeferredError(Mutex<Option<Error>>);
 
 impl DeferredError {
-    /// A collective access has failed on this rank, and the others do not know. The first such error is kept.
+    /// A collective access has failed on this rank, and the others do not know of it. The first such error is kept.
     pub(crate) fn owe(&self, e: &Error) {
         let mut owed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         owed.get_or_insert_with(|| shortened(e, MAX_MESSAGE));
@@ -88,22 +88,22 @@ impl DeferredError {
     }
 }
 
-/// What a meeting has shown.
+/// The result of a meeting.
 pub(crate) struct Met {
-    /// What the call itself told, by rank; empty if the ranks were in different calls.
+    /// The messages of the call itself, by rank; empty if the ranks were in different calls.
     pub told: Vec<Vec<u8>>,
-    /// An error that some ranks owed to others, or the calls differ: the same verdict on every rank.
+    /// An owed error, or a mismatch of calls: the same verdict on every rank.
     pub verdict: Result<()>,
 }
 
 impl Met {
-    /// All ranks were in the same call.
+    /// Whether all ranks were in the same call.
     pub(crate) fn in_step(&self) -> bool {
         !self.told.is_empty()
     }
 }
 
-/// Meets the other ranks of a communicator of several, and tells them `mine`. An error is one of the communicator.
+/// Meets the other ranks of a communicator and sends them `mine`. An error is one of the communicator.
 pub(crate) fn meet(comm: &dyn Comm, debt: &DeferredError, call: Call, mine: &[u8]) -> Result<Met> {
     let mut before = Ok(());
     loop {
@@ -133,7 +133,7 @@ pub(crate) fn meet(comm: &dyn Comm, debt: &DeferredError, call: Call, mine: &[u8
                     verdict: before,
                 });
             }
-            // The others' calls have failed; they close the file in the end.
+            // The others' calls have failed; they will close the file in the end.
             Some(_) if call == Call::Close => {}
             Some(other) => {
                 let says = format!(
@@ -161,7 +161,7 @@ fn seal(call: Call, owes: Option<Error>, mine: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The call, the error that is owed, and the rest.
+/// The call, the owed error, and the rest.
 fn open(message: &[u8]) -> Option<(Call, &[u8], &[u8])> {
     let (call, rest) = message.split_first()?;
     let call = Call::ALL.into_iter().find(|known| *known as u8 == *call)?;
@@ -170,7 +170,7 @@ fn open(message: &[u8]) -> Option<(Call, &[u8], &[u8])> {
     Some((call, owes, rest))
 }
 
-/// Takes the error that is owed out of a message of a meeting, as a library would that forgets it; false if there is none. For
+/// Removes the owed error from a message of a meeting, like a library that forgets it; false if there is none. For
 /// tests.
 pub(crate) fn forget_debt(message: &mut Vec<u8>) -> bool {
     let forgotten = match open(message) {
@@ -219,7 +219,7 @@ mod tests {
             let meet = |call| meet(&comm, &debt, call, &[]).unwrap();
             if comm.rank() == 2 {
                 debt.owe(&failure("lost"));
-                // It has been told before the others come to their close.
+                // It was reported before the others reach their close.
                 assert!(meet(Call::Close).verdict.is_err());
             } else {
                 let met = meet(Call::Access);

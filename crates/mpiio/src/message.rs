@@ -1,7 +1,7 @@
-//! What one rank tells another within a collective call, as bytes.
+//! Messages from one rank to another within a collective call, as bytes.
 //!
-//! Problem: a call may end on one rank before it has heard all that others told it, and the next call must not take that
-//! for its own. Idea: a letter names its call. Letters of earlier calls are thrown away.
+//! Problem: a call may end on one rank before it has received all messages to it. The next call must not take them for
+//! its own. Idea: a message contains the number of its call. Messages of earlier calls are dropped.
 //!
 //! | bytes | |
 //! | --- | --- |
@@ -17,21 +17,21 @@ const FAILED: u8 = 1;
 const GONE: u8 = 2;
 /// Bytes before the words or the error.
 const HEAD: usize = 9;
-/// Longest text of an error in a letter: however it is escaped, it fits.
+/// Longest text of an error in a message: however it is escaped, it fits.
 const MAX_TEXT: usize = 512;
 
-/// What a rank tells another.
+/// A message to another rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Message {
     Words(Words),
-    /// In place of words: its own operations have failed. Its plan goes on.
+    /// Instead of words: the sender's own operations have failed. Its plan continues.
     Failed(Error),
-    /// Its plan has ended early; nothing more comes in this call.
+    /// The sender's plan has ended early; no more messages follow in this call.
     Gone(Error),
 }
 
 impl Message {
-    /// Sends it to a rank.
+    /// Sends the message to a rank.
     pub(crate) fn send(&self, comm: &dyn Comm, peer: usize, call: u64) -> Result<()> {
         let mut out = call.to_le_bytes().to_vec();
         match self {
@@ -51,7 +51,7 @@ impl Message {
         comm.tell(peer, &out)
     }
 
-    /// Waits for the next one of a rank in this call.
+    /// Receives the next message of a rank in this call.
     pub(crate) fn receive(comm: &dyn Comm, peer: usize, call: u64) -> Result<Message> {
         loop {
             let bytes = comm.hear(peer)?;
@@ -117,7 +117,7 @@ mod tests {
                 assert!(e.class == ErrorClass::Io && e.message.starts_with("rank 0: x\nx"));
                 let e = next().unwrap_err();
                 assert!(e.message.contains("at call 9"), "{e}");
-                // Whoever has gone tells nothing more.
+                // A rank whose plan has ended sends nothing more.
                 assert_eq!(next().unwrap_err().class, ErrorClass::Comm);
             }
         });

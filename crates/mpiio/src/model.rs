@@ -1,10 +1,10 @@
-//! The analytic model of DT table I: what each method costs an access in operations and bytes, from a few statistics of
-//! the access. Counters of a run are compared with it.
+//! The analytic model of DT table I: the operations and bytes of each method, from a few statistics of the access.
+//! Counters of a run are compared with it.
 //!
-//! Each method's file has its own line of the table.
+//! The file of each method has its line of the table.
 //!
-//! A region is contiguous in file and memory; the larger of the two sides' counts is its lower bound, exact where one
-//! side's pieces hold whole pieces of the other.
+//! A region is contiguous in file and memory. The larger of the two sides' counts is its lower bound, which is exact if
+//! one side's pieces contain whole pieces of the other.
 use crate::methods::Method;
 use serde::{Deserialize, Serialize};
 
@@ -21,18 +21,18 @@ pub struct AccessSummary {
     pub extent: u64,
     /// The same over all ranks.
     pub aggregate_extent: u64,
-    /// Processes that read or write for the others.
+    /// Processes that read or write for others.
     pub aggregators: u64,
 }
 
 impl AccessSummary {
-    /// The least pieces that are contiguous in file and memory alike.
+    /// Lower bound of the pieces that are contiguous in file and memory.
     pub(crate) fn regions(&self) -> u64 {
         self.file_regions.max(self.memory_regions)
     }
 }
 
-/// What a method costs one client.
+/// The cost of a method for one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prediction {
     /// File system operations.

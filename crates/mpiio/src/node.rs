@@ -1,9 +1,10 @@
-//! Which ranks share a node, and who aggregates for whom.
+//! The nodes of the ranks, and the choice of aggregators.
 use crate::hints::Hints;
 use std::collections::BTreeMap;
 
-/// Tells nodes apart: processes with the same mark can open each other's descriptors. Host name for people, boot id for
-/// hosts with one name, process id name space because containers of one host do not see each other's processes.
+/// Identifies a node: processes with equal marks can open each other's descriptors. The host name is for people, the
+/// boot id for hosts with equal names. The process id name space distinguishes containers of one host, which do not see
+/// each other's processes.
 pub(crate) fn mark() -> String {
     if penstock_host::simulated() {
         return format!("{:?}", penstock_host::boot());
@@ -32,7 +33,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// From every rank's mark.
+    /// From the marks of all ranks.
     pub(crate) fn new<'a>(marks: impl Iterator<Item = &'a str>) -> Nodes {
         let mut seen = BTreeMap::new();
         let of_rank = marks
@@ -56,8 +57,8 @@ impl Nodes {
         self.of_rank.iter().position(|n| *n == self.of_rank[rank]) == Some(rank)
     }
 
-    /// How the ranks of a node that have written share out what they do for all of them: this one's number, and how many
-    /// they are. `None` if it has not written; `written` is by rank.
+    /// The part of a node-wide task for this rank: its number among the ranks that have written, and their count.
+    /// `None` if it has not written; `written` is by rank.
     pub(crate) fn share(&self, rank: usize, written: &[u64]) -> Option<(usize, usize)> {
         let mates = written.iter().enumerate().zip(&self.of_rank);
         let writers = mates
@@ -68,7 +69,7 @@ impl Nodes {
         Some((part, writers.len()))
     }
 
-    /// The ranks that aggregate: at most `cb_nodes`, at most so many on a node as `cb_config_list` says, spread evenly.
+    /// The aggregators: at most `cb_nodes`, at most as many per node as `cb_config_list` says, distributed evenly.
     pub(crate) fn aggregators(&self, hints: &Hints) -> Vec<usize> {
         let ranks = self.of_rank.len();
         let most = hints.aggregators_per_node().unwrap_or(ranks);

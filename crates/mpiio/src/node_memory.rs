@@ -1,18 +1,17 @@
-//! Memory that the ranks of one node share: a communicator without messages, and a window for each rank.
+//! Memory shared by the ranks of one node: a communicator without messages, and a window for each rank.
 //!
-//! Problem: between ranks of one node, messages copy each byte twice, and waiting in an MPI library burns the processor
-//! that the awaited rank needs where ranks outnumber processors.
-//! Idea: rank 0 makes an anonymous file (memfd), closed to everyone else; the others open it through
-//! `/proc/<pid>/fd/<n>`, which the kernel allows to processes of the same user. All map it. A barrier is a counter and a
-//! futex on which ranks sleep; an allgather is a slot for each rank and a barrier. Nothing has a name, so nothing is left
-//! behind when a process is killed.
-//! When it pays: always on one node. It is made when a file is opened, in the meetings of the open. The window's size is
-//! rank 0's hint at open; a window takes no memory until it is used.
+//! Problem: between ranks of one node, messages copy each byte twice. Waiting in an MPI library occupies the processor
+//! that the awaited rank needs if ranks outnumber processors. Idea: rank 0 makes an anonymous file (memfd) that is
+//! inaccessible to everybody else. The others open it through `/proc/<pid>/fd/<n>`, which the kernel allows to
+//! processes of the same user. All map it. A barrier is a counter and a futex on which ranks sleep; an allgather is a
+//! slot for each rank and a barrier. Nothing has a name, so nothing is left behind when a process is killed. When it
+//! pays: always on one node. It is made in the meetings of an open. The window's size is rank 0's hint at open; a
+//! window takes no memory until it is used.
 //!
-//! The file's shared pointer lives here, too ([`crate::pointer`]): one atomic word, so a rank that dies holds no lock.
+//! The file's shared pointer is also here ([`crate::pointer`]): an atomic word, so that a rank that dies holds no lock.
 //!
-//! Waits end: whoever waits looks once a second whether all ranks' processes still exist, and gives up after
-//! [`MAX_WAIT`]; the memory is then marked broken, which ends everyone's waits.
+//! Waits are bounded: a waiting rank checks once a second that all ranks' processes still exist, and gives up after
+//! [`MAX_WAIT`]. The memory is then marked broken, which ends the waits of all.
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use penstock_host::{sync, thread, time};
@@ -24,14 +23,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The longest wait for other ranks: longer than any time-out of the operations they may be in.
+/// The longest wait for other ranks: longer than any time-out of their operations.
 const MAX_WAIT: Duration = Duration::from_secs(600);
-/// How often a waiting rank looks whether the others still exist.
+/// How often a waiting rank checks that the others still exist.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a rank spins before it sleeps, where each rank has a processor: a wake-up takes longer.
+/// How long a rank spins before it sleeps, if each rank has a processor: a wake-up takes longer.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// The shared pointer of a file while nobody has moved it: it stands for what the pointer begins with, which every rank knows.
+/// The shared pointer of a file before its first use: it represents the pointer's initial value, which every rank
+/// knows.
 pub(crate) const UNTOUCHED: i64 = i64::MIN;
 
 /// Bytes of a rank's slot in an allgather: a length and contents.
@@ -44,18 +44,18 @@ const PAGE: usize = 4096;
 /// At the beginning of the shared memory.
 #[repr(C)]
 struct Control {
-    /// Ranks that have come to the barrier under way.
+    /// Ranks that have reached the current barrier.
     arrived: AtomicU32,
-    /// Barriers completed; ranks sleep on it.
+    /// Completed barriers; ranks sleep on this word.
     completed: AtomicU32,
     broken: AtomicU32,
-    /// Where rank 0 has mapped it: one name for it in all processes.
+    /// Address at which rank 0 has mapped it: its name in all processes.
     place: AtomicUsize,
     /// The file's shared pointer.
     pointer: AtomicI64,
 }
 
-/// What rank 0 tells the others, so that they can map its memory.
+/// What the others need to map rank 0's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Bytes of half a window.
@@ -78,14 +78,14 @@ pub(crate) struct NodeMemory {
     rank: usize,
     ranks: usize,
     half_bytes: usize,
-    /// Half of the slots that the next allgather uses.
+    /// The half of the slots that the next allgather uses.
     turn: AtomicUsize,
     spins: bool,
 }
 
 impl NodeMemory {
-    /// Rank 0 makes it, with windows of two times `half_bytes` for each rank. The others can [`NodeMemory::join`] as long as
-    /// the file is open.
+    /// Rank 0 makes the memory, with windows of two times `half_bytes` for each rank. The others can
+    /// [`NodeMemory::join`] as long as the file is open.
     pub(crate) fn offer(ranks: usize, half_bytes: u64) -> Result<(NodeMemory, Offer, File)> {
         let made = || {
             let half_bytes = (half_bytes as usize).next_multiple_of(PAGE);
@@ -106,7 +106,7 @@ impl NodeMemory {
         made().map_err(failed)
     }
 
-    /// Another rank maps what rank 0 has made.
+    /// Another rank maps rank 0's memory.
     pub(crate) fn join(offer: &Offer, rank: usize, ranks: usize) -> Result<NodeMemory> {
         let joined = || {
             let half_bytes = offer.half_bytes as usize;
@@ -132,7 +132,7 @@ impl NodeMemory {
         memory
     }
 
-    /// The file's shared pointer, in etypes; [`UNTOUCHED`] before anyone has moved it.
+    /// The file's shared pointer, in etypes; [`UNTOUCHED`] before its first use.
     pub(crate) fn pointer(&self) -> &AtomicI64 {
         &self.control().pointer
     }
@@ -143,12 +143,12 @@ impl NodeMemory {
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: the mapping begins with a page for it, aligned, zeroed and mapped as long as `self`; zeros are valid
+        // SAFETY: the mapping begins with a page for it, aligned, zeroed and mapped as long as `self`. Zeros are valid
         // atomics, and every process touches them by atomic operations only.
         unsafe { &*self.mapping.start.as_ptr().cast::<Control>() }
     }
 
-    /// Where a rank's part begins: a page of header, slots, window.
+    /// Address of a rank's part: a page of header, slots, window.
     fn part(&self, rank: usize) -> *mut u8 {
         assert!(rank < self.ranks);
         let offset = PAGE + rank * part_bytes(self.half_bytes);
@@ -166,15 +166,15 @@ impl NodeMemory {
         unsafe { self.part(rank).add(PAGE + (half % HALVES) * SLOT_BYTES) }
     }
 
-    /// Where a half of a rank's window begins; it is `half_bytes` long and stays mapped as long as `self`.
+    /// Address of a half of a rank's window; it is `half_bytes` long and stays mapped as long as `self`.
     pub(crate) fn half(&self, rank: usize, half: usize) -> *mut u8 {
         let offset = PAGE + HALVES * SLOT_BYTES + (half % HALVES) * self.half_bytes;
         // SAFETY: behind the slots each part has the halves of its window.
         unsafe { self.part(rank).add(offset) }
     }
 
-    /// A number that the owner of a window leaves for the others, one for each half. Ordered by the barrier between
-    /// writer and readers.
+    /// A number that the owner of a window publishes, one for each half. Ordered by the barrier between writer and
+    /// readers.
     pub(crate) fn note(&self, rank: usize, half: usize) -> u64 {
         self.header(rank).notes[half % HALVES].load(Ordering::Acquire)
     }
@@ -204,7 +204,7 @@ impl NodeMemory {
             if time::since(began) > MAX_WAIT {
                 return Err(self.give_up("took too long"));
             }
-            // Otherwise woken, interrupted, or it had changed already: look again.
+            // Woken, interrupted, or already changed: check again.
             if !sync::wait_while(&control.completed, before, self.place(), LOOK) {
                 self.look_for_others()?;
             }
@@ -241,12 +241,12 @@ impl NodeMemory {
         Ok(())
     }
 
-    /// This rank leaves without having closed the file: nobody shall wait for it.
+    /// This rank leaves without having closed the file: the others must not wait for it.
     pub(crate) fn abandon(&self) {
         self.give_up("left");
     }
 
-    /// Ends everyone's waits.
+    /// Ends the waits of all ranks.
     fn give_up(&self, why: &str) -> Error {
         self.control().broken.store(1, Ordering::Release);
         self.wake();
@@ -306,7 +306,7 @@ fn total_bytes(ranks: usize, half_bytes: usize) -> usize {
     PAGE + ranks * part_bytes(half_bytes)
 }
 
-/// The communicator of ranks that share memory. What it has no room for goes through the one below.
+/// The communicator of ranks that share memory. What does not fit goes through the communicator below.
 pub(crate) struct NodeComm<'c> {
     pub memory: &'c NodeMemory,
     pub below: &'c dyn Comm,
@@ -363,7 +363,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(file: &File, bytes: usize) -> io::Result<Mapping> {
-        // A file shorter than the mapping would turn an access into a signal.
+        // Accessing a mapping beyond the file's end would raise a signal.
         if file.metadata()?.len() < bytes as u64 {
             return Err(io::Error::other("the ranks' sizes differ"));
         }

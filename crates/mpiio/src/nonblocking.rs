@@ -1,22 +1,22 @@
-//! Nonblocking accesses: two threads of the file's own, one for independent and one for collective calls, each performing
-//! its calls in the order they were started.
+//! Nonblocking accesses: two threads per file, one for independent and one for collective calls. Each performs its
+//! calls in the order in which they were started.
 //!
-//! Collective calls keep MPI's order this way without a communicator of their own: a blocking collective call first waits
-//! until the started ones are through, which every rank has started before it. Independent calls have a thread apart
-//! because they must complete whatever the other ranks do.
+//! Collective calls keep MPI's order this way without a separate communicator. A blocking collective call first waits
+//! for the started ones, which every rank has started before it. Independent calls have a separate thread because they
+//! must complete whatever the other ranks do.
 use crate::error::{Error, ErrorClass, Result};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
-/// Started calls that may wait on a thread.
+/// Most started calls that wait for a thread.
 const MAX_WAITING: usize = 1 << 16;
 
 /// A started call.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs jobs in order; started at the first.
+/// A thread that runs jobs in order; started with the first.
 pub(crate) struct Worker {
     name: &'static str,
     shared: Arc<Shared>,
@@ -73,8 +73,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits until every started job is through. Each ends: its file system operations have time-outs, and other
-    /// ranks take part or fail.
+    /// Waits until every started job has ended. Each ends: its file system operations have time-outs, and other ranks
+    /// take part or fail.
     pub(crate) fn drain(&self) {
         let mut queue = self.shared.lock();
         while queue.running || !queue.waiting.is_empty() {
@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Completes what was started and ends the thread.
+    /// Completes started jobs and ends the thread.
     pub(crate) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
@@ -115,7 +115,7 @@ impl Shared {
             if let Some(job) = queue.waiting.pop_front() {
                 queue.running = true;
                 drop(queue);
-                // The flag falls also when the job panics, so that nobody waits for ever.
+                // The flag is cleared even if the job panics, so that nobody waits for ever.
                 let _running = Running(self);
                 job();
                 drop(_running);

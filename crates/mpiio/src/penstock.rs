@@ -23,7 +23,7 @@ impl From<penstock_client::Error> for Error {
 /// The name space of a deployment.
 pub(crate) struct Penstock {
     client: Client,
-    /// MPI calls begun, for traces.
+    /// Number of MPI calls, for traces.
     calls: AtomicU64,
 }
 
@@ -39,8 +39,8 @@ impl Penstock {
         })
     }
 
-    /// Striping that this deployment can give: what a program asks for is a hint, and was often written for another
-    /// file system. More servers than there are means all of them, a server that there is not means any.
+    /// The requested striping, adapted to this deployment: it is a hint, often written for another file system. More
+    /// servers than exist mean all of them, a server that does not exist means any.
     fn fitting(&self, how: &OpenHow) -> CreateOptions {
         let servers = &self.client.deployment().servers;
         let all = u32::try_from(servers.len()).unwrap_or(u32::MAX);
@@ -66,7 +66,7 @@ impl FileSystem for Penstock {
         }
         let options = OpenOptions {
             read: how.read,
-            // A read-modify-write needs both; whether it may write is checked at open.
+            // A read-modify-write needs both; whether it may write was checked at open.
             write: how.write,
             create: how.create.map(|mode| CreateOptions {
                 mode: mode & !umask(),
@@ -74,7 +74,7 @@ impl FileSystem for Penstock {
             }),
             exclusive: how.exclusive,
         };
-        // Sieving reads before it writes, so a file for writing is opened for both where its permissions allow.
+        // Data sieving reads before it writes, so a file for writing is opened for both where its permissions allow it.
         let both = OpenOptions {
             read: true,
             ..options.clone()
@@ -107,7 +107,7 @@ impl FileSystem for Penstock {
         _one_node: bool,
     ) -> Result<Box<dyn Counter>> {
         let counter = self.client.counter(token);
-        // The first rank to come makes it, and keeps it until all have closed the file.
+        // The first rank makes it, and keeps it until all have closed the file.
         match counter.create(initial) {
             Err(e) if e.kind() != ErrorKind::Exists => Err(e.into()),
             _ => Ok(Box::new(PenstockCounter { counter })),
@@ -136,9 +136,9 @@ impl FileSystem for Penstock {
     }
 }
 
-/// The permission bits that new files of this process do not get.
+/// The permission bits that this process's new files do not get.
 fn umask() -> u32 {
-    // Asking by umask(2) would change it for a moment, also for other threads.
+    // umask(2) would change it for a moment, also for other threads.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()
@@ -207,7 +207,7 @@ impl FileHandle for PenstockFile {
     }
 
     fn sync(&self, leads: bool) -> Result<()> {
-        // Who has written finds out whether its servers still have it.
+        // A rank that has written checks that its servers still have the data.
         if leads || self.file.is_dirty() {
             self.file.sync()?;
         }
@@ -220,7 +220,7 @@ impl FileHandle for PenstockFile {
     }
 
     fn writing(&self, _range: Range<u64>) -> Result<Option<Box<dyn Guard>>> {
-        // Servers keep every write out of others' exclusive locks.
+        // Servers keep every write out of the range of others' exclusive locks.
         Ok(None)
     }
 }

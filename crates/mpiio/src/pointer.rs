@@ -1,8 +1,8 @@
 //! File pointers (MPI-4.1 sections 14.4.3 and 14.4.4), in etypes of the view.
 //!
-//! Each rank has its own; one more is shared by all, a [`Counter`] that is advanced in one step, so that no two calls get the
-//! same bytes. Where the ranks share memory it is a word of that ([`Word`]); else it is the file system's. Ordered calls
-//! advance it once for all ranks and deal the room in rank order.
+//! Each rank has its own. Another one is shared by all: a [`Counter`] that is advanced atomically, so that no two calls
+//! get the same bytes. If the ranks share memory it is a word there ([`Word`]); otherwise it is the file system's.
+//! Ordered calls advance it once for all ranks and divide the range in rank order.
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::Counter;
@@ -44,15 +44,15 @@ pub(crate) fn advanced(before: i64, etypes: i64) -> Result<i64> {
     })
 }
 
-/// The shared pointer as a word of memory: no server is asked, and no lock is held.
+/// The shared pointer as a word of memory, without servers and locks.
 pub(crate) struct Word {
     memory: CounterHome,
     initial: i64,
 }
 
-/// Where the word is.
+/// The place of the word.
 pub(crate) enum CounterHome {
-    /// The file is open on one rank.
+    /// Private: the file is open on one rank.
     Alone(AtomicI64),
     /// All ranks share a node.
     Node(Arc<NodeMemory>),
@@ -104,14 +104,14 @@ impl Counter for Word {
     }
 }
 
-/// Makes the counter when it is first used.
+/// Makes the counter at its first use.
 type Make = dyn Fn(i64) -> Result<Box<dyn Counter>> + Send + Sync;
 
 /// The shared pointer of an open file.
 pub(crate) struct SharedPointer {
     make: Box<Make>,
     counter: OnceLock<Arc<dyn Counter>>,
-    /// What it begins with.
+    /// Its initial value.
     initial: Mutex<i64>,
 }
 
@@ -129,7 +129,7 @@ impl SharedPointer {
         self.counter.get().is_some()
     }
 
-    /// What it begins with, if nobody has used it yet.
+    /// Sets the initial value, if it has not been used yet.
     pub(crate) fn reset(&self, initial: i64) {
         *self.initial.lock().unwrap_or_else(PoisonError::into_inner) = initial;
     }
@@ -148,7 +148,7 @@ impl SharedPointer {
         self.counter()
     }
 
-    /// Takes room for `etypes`; returns where it begins.
+    /// Advances by `etypes`; returns the position before.
     pub(crate) fn advance(&self, etypes: u64) -> Result<i64> {
         let etypes = i64::try_from(etypes).map_err(|_| {
             Error::new(
@@ -167,7 +167,7 @@ impl SharedPointer {
         self.counter()?.set(position)
     }
 
-    /// Frees it, if it was used. Every rank calls this when all are through.
+    /// Frees it, if it was used. Every rank calls this when all have finished.
     pub(crate) fn free(&self) -> Result<()> {
         match self.counter.get() {
             Some(counter) => counter.free(),
@@ -175,12 +175,12 @@ impl SharedPointer {
         }
     }
 
-    /// Takes room for all ranks' accesses, each of so many etypes, in order of rank; returns where this rank's begins.
-    /// Collective.
+    /// Advances for all ranks' accesses in order of rank; `etypes` is this rank's. Returns the position of this rank's
+    /// access. Collective.
     pub(crate) fn advance_ordered(&self, comm: &dyn Comm, etypes: &[u64]) -> Result<i64> {
         let sum = |ranks: &[u64]| ranks.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
         let (before, total) = (sum(&etypes[..comm.rank()]), sum(etypes));
-        // Rank 0 moves the pointer and tells the others where it was, or why it could not.
+        // Rank 0 moves the pointer and sends the others its former value, or the error.
         let mut told = Vec::new();
         let base = if comm.rank() == 0 {
             let base = self.advance(total);

@@ -1,9 +1,9 @@
 //! Costs of this deployment, measured at the first open.
 //!
-//! Problem: the cost model of [`crate::methods::auto`] compares system calls, copies and requests, whose prices differ
-//! between machines and networks by a factor of ten.
-//! Idea: rank 0 of the first open times a few of each, some milliseconds in all; what it found holds for
-//! every file that its process opens first, and goes to the other ranks with the file, so that all choose alike.
+//! Problem: the cost model of [`crate::methods::auto`] compares system calls, copies and requests, whose costs differ
+//! between machines and networks by a factor of ten. Idea: rank 0 of the first open times a few of each, in some
+//! milliseconds. The result is used for every file that its process opens first. It is sent to the other ranks with the
+//! file, so that all choose the same.
 //!
 //! | measured | how |
 //! | --- | --- |
@@ -11,25 +11,25 @@
 //! | call, call byte | reads and writes of an anonymous file in memory, small ones and [`BULK`] |
 //! | copied byte | [`BULK`] copied |
 //!
-//! Nothing is asked of the user's file but its length. What is not measured keeps its default (a region at a server, a
-//! barrier) or scales with what is: pieces of memory and bytes of messages with the copies, bytes through requests with
-//! the calls; what a real network adds is learnt from the first accesses.
+//! Of the user's file only the length is queried. What is not measured keeps its default (a region at a server, a
+//! barrier) or is scaled. Pieces of memory and bytes of messages scale with the copies, bytes by requests with the
+//! calls. What a real network adds is learnt from the first accesses.
 use crate::filesystem::FileHandle;
 use crate::methods::cost::Costs;
 use penstock_host::time;
 use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, pread, pwrite};
 
-/// Repetitions, of which the quickest counts: the others were disturbed.
+/// Repetitions, of which the fastest counts: the others were disturbed.
 const TRIES: u32 = 3;
-/// Bytes of a large access: more than a core's own caches hold, as the accesses are that a choice matters for.
+/// Bytes of a large access: more than a core's caches hold, like the accesses for which a choice matters.
 const BULK: usize = 2 << 20;
 /// Bytes of a small one.
 const SMALL: usize = 64;
-/// How far a measured cost may be from its default; a machine further away was disturbed while it was measured.
+/// Largest factor between a measured cost and its default; beyond it the measurement was disturbed.
 const FAR: f64 = 4.0;
 
-/// Measures. What cannot be measured here keeps its default.
+/// Measures the costs. Costs that cannot be measured here keep their defaults.
 pub(crate) fn costs(handle: &dyn FileHandle) -> Costs {
     let mut costs = Costs::default();
     let usual = costs;
@@ -49,7 +49,7 @@ pub(crate) fn costs(handle: &dyn FileHandle) -> Costs {
         Ok([read, write]) => {
             costs.call[0] = near(read.0, usual.call[0]);
             costs.call_byte[0] = near(read.1, usual.call_byte[0]);
-            // Memory has neither allocation nor other writers: the default's surplus over a read stays.
+            // Memory has neither allocation nor other writers: the default's surplus over a read is kept.
             costs.call[1] = near(write.0 + usual.call[1] - usual.call[0], usual.call[1]);
             let scale = costs.call_byte[0] / usual.call_byte[0];
             costs.request_byte = costs.request_byte.map(|byte| byte * scale);
@@ -66,7 +66,7 @@ fn near(measured: f64, usual: f64) -> f64 {
     measured.clamp(usual / FAR, usual * FAR)
 }
 
-/// Seconds of the quickest of a few; `None` when one fails.
+/// Seconds of the fastest of a few; `None` if one fails.
 fn quickest(mut once: impl FnMut() -> bool) -> Option<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
@@ -95,7 +95,7 @@ fn copies() -> Option<f64> {
 fn calls() -> Result<[(f64, f64); 2], Errno> {
     let file = rustix::fs::memfd_create("penstock-probe", MemfdFlags::CLOEXEC)?;
     let mut memory = vec![1u8; BULK];
-    // The first write allocates; it is not one that counts.
+    // The first write allocates and does not count.
     pwrite(&file, &memory, 0)?;
     let mut timed = |write: bool, bytes: usize| {
         let part = &mut memory[..bytes];

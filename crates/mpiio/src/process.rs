@@ -1,4 +1,4 @@
-//! What a process knows besides its files: environment, connection, costs learnt, summary.
+//! Per-process state besides files: environment, connection, learnt costs, summary.
 use crate::direct::Direct;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem};
@@ -27,19 +27,19 @@ use std::time::{Duration, Instant};
 const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Prefix of names in the deployment's name space.
 const PREFIX: &str = "penstock:";
-/// What ROMIO strips from the names of files that any program of the host can open.
+/// Prefixes that ROMIO strips from names of files accessible to any program of the host.
 const ROMIO: [&str; 13] = [
     "ufs:", "nfs:", "lustre:", "gpfs:", "panfs:", "xfs:", "pvfs2:", "pvfs:", "pfs:", "piofs:",
     "hfs:", "sfs:", "testfs:",
 ];
-/// What leads it to servers, which are no file system of this host.
+/// Prefixes that lead ROMIO to servers, which are no file system of this host.
 const ELSEWHERE: [&str; 7] = [
     "daos:", "ime:", "quobyte:", "gridftp:", "gsiftp:", "ftp:", "zoidfs:",
 ];
 /// Symbolic links followed at the end of a path to a file that does not exist yet.
 const MAX_SYMLINKS: usize = 40;
 
-/// A path that belongs to this library, and where it leads.
+/// A path that belongs to this library, and what it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     /// A name in the name space of the deployment.
@@ -48,12 +48,12 @@ pub enum Claim {
     Direct(String),
 }
 
-/// What the environment says.
+/// The variables of the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `PENSTOCK_DEPLOYMENT`: the deployment file.
     pub deployment: Option<PathBuf>,
-    /// `PENSTOCK_DIRECT=1`: no servers, every path is ours.
+    /// `PENSTOCK_DIRECT=1`: no servers; every path belongs to this library.
     pub direct: bool,
     /// `PENSTOCK_METHOD`: a method for all files, whatever the hints say; `None` is `auto`.
     pub method: Option<Method>,
@@ -61,16 +61,16 @@ pub struct Environment {
     pub shortcut: Option<String>,
     /// `PENSTOCK_MOUNT`: plain paths under this one are names of the deployment.
     pub mount: Option<PathBuf>,
-    /// `PENSTOCK_PROGRAM`, or what the launcher says: the parallel job's number.
+    /// `PENSTOCK_PROGRAM`, or the launcher's variables: the number of the parallel job.
     pub program: u64,
-    /// `PENSTOCK_SUMMARY_DIR`: where summaries go.
+    /// `PENSTOCK_SUMMARY_DIR`: directory of summaries.
     pub summary_dir: Option<PathBuf>,
-    /// `PENSTOCK_PATIENCE`, seconds: how long a server that is away is tried again before a call fails.
+    /// `PENSTOCK_PATIENCE`, seconds: how long calls are retried before they fail, if a server is away.
     pub patience: Option<Duration>,
     /// `PENSTOCK_TASK_FARM=1`: tasks that are programs of one rank each may write the same file.
     pub task_farm: bool,
-    /// The first variable whose value means nothing: no file can be opened, so that no program runs otherwise than it was
-    /// told.
+    /// The first variable with an invalid value: then no file can be opened, so that no program runs differently than
+    /// intended.
     pub wrong: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Environment {
     fn of(variable: impl Fn(&str) -> Option<OsString>) -> Environment {
         let get = |name: &str| variable(name).filter(|v| !v.is_empty());
         let mut wrong = None;
-        /// The value of a variable, if `parse` knows it.
+        /// The value of a variable, if `parse` accepts it.
         fn known<T>(
             (name, value): (&str, Option<OsString>),
             values: &str,
@@ -132,7 +132,7 @@ impl Environment {
             v.parse::<u64>().ok()
         });
         let deployment = get("PENSTOCK_DEPLOYMENT").map(PathBuf::from);
-        // A deployment file may name the mount path; one that cannot be read is reported at the first open. Without a
+        // The deployment file may name the mount path; an unreadable one is reported at the first open. Without a
         // deployment a mount is an ordinary file system.
         let mount = deployment.as_deref().and_then(|file| {
             let named = get("PENSTOCK_MOUNT").map(PathBuf::from);
@@ -140,7 +140,7 @@ impl Environment {
         });
         Environment {
             deployment,
-            // A value that means nothing must not send files past us.
+            // An invalid value must not bypass this library.
             direct: direct.unwrap_or_else(|| get("PENSTOCK_DIRECT").is_some()),
             method: method.flatten(),
             shortcut,
@@ -153,7 +153,7 @@ impl Environment {
         }
     }
 
-    /// Whether `path` is ours: see [`belongs`].
+    /// Whether `path` belongs to this library: see [`belongs`].
     pub fn claim(&self, path: &str) -> Option<Claim> {
         if let Some(name) = path.strip_prefix(PREFIX) {
             if self.direct {
@@ -170,7 +170,7 @@ impl Environment {
         }
         let mount = self.mount.as_deref()?;
         let inside = if is_mounted(mount) {
-            // Symbolic links on either side of the mount point count; the kernel knows them all.
+            // Symbolic links on either side of the mount point count; the kernel resolves all of them.
             let mount = mount.canonicalize().ok()?;
             real(path).strip_prefix(mount).ok()?.to_owned()
         } else {
@@ -180,8 +180,8 @@ impl Environment {
     }
 }
 
-/// The absolute path, `.` and `..` taken out by name alone: what is below the mount path need not exist in any other
-/// file system.
+/// The absolute path, with `.` and `..` resolved textually: paths below the mount path need not exist in any other file
+/// system.
 fn normal(path: &str) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
     let mut out = PathBuf::new();
@@ -197,7 +197,7 @@ fn normal(path: &str) -> PathBuf {
     out
 }
 
-/// Whether a FUSE file system is mounted there, and not the mount path a mere prefix.
+/// Whether a FUSE file system is mounted there, so that the mount path is no mere prefix.
 fn is_mounted(directory: &Path) -> bool {
     let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else {
         return false;
@@ -214,8 +214,8 @@ fn is_mounted(directory: &Path) -> bool {
         .is_some_and(|(above, here)| above.dev() != here.dev())
 }
 
-/// The path without symbolic links. A file that is to be created need not exist, nor what a symbolic link at the end
-/// names.
+/// The path with symbolic links resolved. A file that is to be created need not exist, nor the target of a symbolic
+/// link at the end.
 fn real(path: &str) -> PathBuf {
     let mut path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
     for _ in 0..MAX_SYMLINKS {
@@ -237,30 +237,30 @@ fn real(path: &str) -> PathBuf {
     path
 }
 
-/// What the files of a process share. Programs use the one of the environment; tests make their own.
+/// State that the files of a process share. Programs use the global one; tests make their own.
 pub struct Process {
     environment: Environment,
-    /// Whom to connect to, and how; otherwise the environment says.
+    /// The deployment and options; `None`: from the environment.
     place: Option<(Deployment, ClientOptions)>,
     direct: Arc<dyn FileSystem>,
     servers: OnceLock<Arc<dyn FileSystem>>,
     connecting: Mutex<()>,
     files: Mutex<BTreeMap<String, FileSummary>>,
-    /// Files that are open, or were a moment ago.
+    /// Files that are or were recently open.
     open: Mutex<Vec<Weak<Mutex<FileSummary>>>>,
-    /// When the summary is written next, while the program runs; never without a place for it.
+    /// When the summary is written next while the program runs; `None` without a directory for it.
     next_checkpoint: Mutex<Option<Instant>>,
     pub(crate) learnt: Mutex<Learnt>,
-    /// Measured when this process, as rank 0, first opened a file in direct mode, of servers.
+    /// Costs measured when this process, as rank 0, first opened a file: in direct mode, and on servers.
     costs: [OnceLock<Costs>; 2],
-    /// This process, where it is one of several tasks and the world has one rank; not set: the world is not known.
+    /// This process, if it is one of several tasks with a world of one rank; unset: the world is unknown.
     task: OnceLock<Option<Task>>,
-    /// Processors this process may use. Asked once: the answer costs tens of microseconds of files read.
+    /// Processors that this process may use. Queried once, because it takes tens of microseconds.
     pub(crate) processors: u32,
 }
 
 impl Process {
-    /// A process in this environment. Connects when the first file is opened.
+    /// A process with this environment. Connects when the first file is opened.
     pub fn new(environment: Environment) -> Process {
         let next_checkpoint = environment.summary_dir.as_ref().map(|_| time::now());
         Process {
@@ -279,7 +279,7 @@ impl Process {
         }
     }
 
-    /// A process that finds its servers so, whatever the environment says.
+    /// A process that uses this deployment, whatever the environment says.
     pub fn of_servers(
         environment: Environment,
         deployment: Deployment,
@@ -291,24 +291,24 @@ impl Process {
         }
     }
 
-    /// The one of this process's environment, read at the first use.
+    /// The process with this process's environment, read at the first use.
     pub fn global() -> &'static Arc<Process> {
         static PROCESS: OnceLock<Arc<Process>> = OnceLock::new();
         PROCESS.get_or_init(|| Arc::new(Process::new(Environment::read())))
     }
 
-    /// What its environment says.
+    /// Its environment.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// What operations cost where `handle` is; see [`probe`].
+    /// The costs of operations at `handle`; see [`probe`].
     pub(crate) fn costs(&self, handle: &dyn FileHandle) -> Costs {
         let kind = usize::from(handle.layout().is_some());
         *self.costs[kind].get_or_init(|| probe::costs(handle))
     }
 
-    /// The hints that hold before a file's own.
+    /// The hints that apply before a file's own.
     pub(crate) fn hints(&self) -> Hints {
         let mut hints = Hints {
             method: self.environment.method,
@@ -324,7 +324,7 @@ impl Process {
         hints
     }
 
-    /// The program has so many ranks. Only the first call counts.
+    /// Sets the number of ranks of the program. Only the first call counts.
     fn world(&self, ranks: usize) {
         self.task.get_or_init(|| {
             if ranks != 1 || self.environment.task_farm {
@@ -338,12 +338,12 @@ impl Process {
         });
     }
 
-    /// This process, if others of its step may be about to write the same files and it cannot see them.
+    /// This process, if other tasks of its step may be about to write the same files and it cannot see them.
     pub(crate) fn task(&self) -> Option<&Task> {
         self.task.get()?.as_ref()
     }
 
-    /// The file system a path leads to, and the path there. `rank` tells servers who asks.
+    /// The file system of a path, and the path there. `rank` identifies this process to servers.
     pub(crate) fn find(&self, path: &str, rank: usize) -> Result<(Arc<dyn FileSystem>, String)> {
         if let Some(wrong) = &self.environment.wrong {
             return Err(Error::new(ErrorClass::Arg, wrong.clone()));
@@ -392,7 +392,7 @@ impl Process {
         Ok(Arc::clone(self.servers.get_or_init(|| servers)))
     }
 
-    /// A file has been opened.
+    /// Records an opened file.
     pub(crate) fn opened(&self, file: &Arc<Mutex<FileSummary>>, rank: usize) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|file| file.strong_count() > 0);
@@ -401,7 +401,7 @@ impl Process {
         self.checkpoint(rank);
     }
 
-    /// Writes the summary if the last one is a second old: a program may be ended before MPI is.
+    /// Writes the summary if the last one is a second old: a program may end before MPI does.
     pub(crate) fn checkpoint(&self, rank: usize) {
         let Some(dir) = &self.environment.summary_dir else {
             return;
@@ -422,13 +422,13 @@ impl Process {
         }
     }
 
-    /// Adds what an open of a file did.
+    /// Adds the counts of an open of a file.
     pub(crate) fn add(&self, summary: FileSummary) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         add_to(&mut files, summary);
     }
 
-    /// What was done so far; `ended`: MPI has ended.
+    /// Counts so far; `ended`: MPI has ended.
     pub fn summary(&self, rank: usize, ended: bool) -> Summary {
         let open: Vec<Arc<Mutex<FileSummary>>> = {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -441,7 +441,7 @@ impl Process {
             .clone();
         for file in open {
             let summary = file.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            // Those that are just being closed are counted already.
+            // Files that are just being closed are already counted.
             if summary.opens > 0 {
                 add_to(&mut files, summary);
             }
@@ -475,7 +475,7 @@ fn add_to(files: &mut BTreeMap<String, FileSummary>, summary: FileSummary) {
         .merge(summary);
 }
 
-/// The servers that the environment names, and how to connect.
+/// The deployment of the environment, and the options to connect.
 fn place(environment: &Environment) -> Result<(Deployment, ClientOptions)> {
     let Some(deployment) = &environment.deployment else {
         return Err(Error::new(
@@ -503,20 +503,20 @@ fn load(path: &Path) -> Result<Deployment> {
     })
 }
 
-/// Whether `path`, as given to `MPI_File_open` or `MPI_File_delete`, is ours: prefix `penstock:`, a path under
-/// the mount path, or in direct mode every path. `None`: the program's own MPI library gets the call. Cheap, and
-/// never connects. Needs no MPI.
+/// Whether `path`, as passed to `MPI_File_open` or `MPI_File_delete`, belongs to this library. That is so with the
+/// prefix `penstock:`, under the mount path, and in direct mode always. `None`: the program's own MPI library gets the
+/// call. Fast; never connects. Needs no MPI.
 pub fn belongs(path: &str) -> Option<Claim> {
     Process::global().environment.claim(path)
 }
 
-/// `MPI_COMM_WORLD` has so many ranks: says so before the first file is opened, in processes that have that communicator.
+/// Sets the size of `MPI_COMM_WORLD` before the first file is opened, in processes that have that communicator.
 pub fn world(ranks: usize) {
     Process::global().world(ranks);
 }
 
 /// Writes this process's summary to `$PENSTOCK_SUMMARY_DIR/rank-<rank>-<pid>.json`, if that is set. Called when MPI
-/// ends, which in the sessions model may be more than once.
+/// ends, which may be more than once in the sessions model.
 pub fn write_summary(rank: usize) -> Result<()> {
     let process = Process::global();
     match &process.environment.summary_dir {
@@ -575,7 +575,7 @@ mod tests {
             (Some("list"), None)
         );
         assert!(!of("PENSTOCK_DIRECT", "no").direct && of("PENSTOCK_DIRECT", "1").direct);
-        // Without a deployment a mount is none of ours.
+        // Without a deployment a mount does not belong to this library.
         assert_eq!(of("PENSTOCK_MOUNT", "/p").mount, None);
     }
 }

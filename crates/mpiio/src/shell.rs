@@ -1,7 +1,7 @@
 //! Drives plans ([`crate::methods::plan`]) in a program: owns the memory, the unsafe code, MPI and the file.
 //!
-//! A rank's own failure does not end its plan, because others wait for its collective steps. The first error is kept and
-//! is the access's. Only an error of the communicator ends it at once.
+//! A rank's own failure does not end its plan, because others wait for its collective steps. The first error is kept as
+//! that of the access. Only an error of the communicator ends the plan at once.
 use crate::access::{Buffer, Tally};
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
@@ -19,20 +19,20 @@ use std::time::Duration;
 /// The ranks of a collective call.
 pub(crate) struct Ranks<'s> {
     pub comm: &'s dyn Comm,
-    /// Where the method uses it.
+    /// Set if the method uses it.
     pub memory: Option<&'s NodeMemory>,
-    /// The call's number, the same on all ranks and larger than those before.
+    /// The call's number, equal on all ranks and increasing.
     pub call: u64,
 }
 
-/// Memory and connections of one access.
+/// The driver of one access: its memory and connections.
 pub(crate) struct Shell<'s, 'b, 'a> {
     handle: &'s dyn FileHandle,
     buffer: &'s mut Buffer<'b, 'a>,
     ranks: Option<Ranks<'s>>,
-    /// Use descriptors in place of requests.
+    /// Whether to use descriptors instead of requests.
     shortcut: bool,
-    /// The whole access is under a range lock already.
+    /// Whether the whole access is already under a range lock.
     guarded: bool,
     lock: Option<Box<dyn Guard>>,
     scratch: Vec<u8>,
@@ -41,14 +41,14 @@ pub(crate) struct Shell<'s, 'b, 'a> {
     /// Ranks whose plans have ended early, or that are silent.
     gone: Vec<usize>,
     pub tally: Tally,
-    /// How often all ranks met in the plan, and how long this one waited for the others then.
+    /// How often all ranks met in the plan, and how long this one then waited.
     pub met: u64,
     pub waited: Duration,
     failed: Result<()>,
 }
 
 impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
-    /// `guarded`: the whole access is under a range lock already.
+    /// `guarded`: the whole access is already under a range lock.
     pub(crate) fn new(
         handle: &'s dyn FileHandle,
         buffer: &'s mut Buffer<'b, 'a>,
@@ -74,14 +74,14 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         }
     }
 
-    /// Drives a plan to its end; returns the stream bytes moved here.
+    /// Drives a plan to its end; returns the stream bytes moved by this rank.
     pub(crate) fn drive(&mut self, plan: &mut dyn Plan) -> Result<u64> {
         match self.steps(plan) {
             Ok(moved) => std::mem::replace(&mut self.failed, Ok(())).map(|()| moved),
             Err(e) => {
                 if let Some(ranks) = &self.ranks {
                     for peer in plan.hearers() {
-                        // Where that fails too, the peer's wait has its own end.
+                        // If that fails too, the peer's wait has its own limit.
                         let _ = Message::Gone(e.clone()).send(ranks.comm, peer, ranks.call);
                     }
                 }
@@ -90,7 +90,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         }
     }
 
-    /// Takes a plan's steps up to its end; an error of the communicator ends it before.
+    /// Carries out a plan's steps up to its end, or to an error of the communicator.
     fn steps(&mut self, plan: &mut dyn Plan) -> Result<u64> {
         let mut last = Outcome::Done(0);
         loop {
@@ -164,8 +164,8 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         Outcome::Failed { lock_lost }
     }
 
-    /// What a rank tells this one. An error does not end the plan: others hear this rank. Nobody waits twice for a rank
-    /// that is gone.
+    /// Receives a message of a rank. An error does not end the plan: others wait for messages of this rank. A rank that
+    /// is gone is not waited for again.
     fn hear(&mut self, peer: usize) -> Result<Words> {
         let Ranks { comm, call, .. } = *self.ranks()?;
         let silent = || {
@@ -199,7 +199,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         (self.ranks()?.memory).ok_or_else(|| Error::new(ErrorClass::Intern, missing))
     }
 
-    /// Runs operations on the file and counts them.
+    /// Carries out operations on the file and counts them.
     fn operate(&mut self, operate: Operate) -> Result<u64> {
         let Operate {
             op,
@@ -218,7 +218,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         };
         let (handle, tally) = (self.handle, &mut self.tally);
         let mut operations = cut.by_ref().map(|Operation { part, .. }| {
-            // What is read to be written back is no operation of its own.
+            // A read for a read-modify-write is no separate operation.
             if op == Op::Write || !rewriting {
                 tally.operations += 1;
                 tally.accessed += part.pattern.len;
@@ -253,10 +253,10 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                 for (_, pattern) in operations {
                     let one = &mut std::iter::once((0, pattern.clone()));
                     let inside = rebase(&pattern, window);
-                    // SAFETY, for both: `rebase` has checked that the pattern stays inside the window, and `place` that the
-                    // window is mapped. A scratch window is this rank's. A half is filled by its owner alone, after
-                    // everyone has taken what was in it, and used by its owner alone after the barrier behind everyone's
-                    // copies into it: `halves` asserts both.
+                    // SAFETY, for both: `rebase` has checked that the pattern stays inside the window, and `place` that
+                    // the window is mapped. A scratch window belongs to this rank. Only its owner fills a half, after
+                    // every rank has copied what was in it. Only its owner uses it after the barrier behind every
+                    // rank's copies into it. `halves` asserts both.
                     moved += if op == Op::Read {
                         // SAFETY: as above.
                         let mut target = unsafe { Target::new(start, inside) };
@@ -282,7 +282,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         Ok(moved)
     }
 
-    /// Sends parts to the ranks beside them; returns what each rank sent here.
+    /// Sends parts to their ranks; returns what each rank sent to this one.
     fn exchange(&mut self, send: &[(usize, Part)], from: Memory) -> Result<Vec<Vec<u8>>> {
         let comm = self.comm()?;
         let mut messages = vec![Vec::new(); comm.size()];
@@ -308,7 +308,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         comm.alltoallv(messages)
     }
 
-    /// Puts what the ranks sent in its place; returns the bytes for the caller's buffer.
+    /// Stores what the ranks sent; returns the bytes for the caller's buffer.
     fn take(
         &mut self,
         mut received: Vec<Vec<u8>>,
@@ -354,7 +354,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                     Way::In => self.halves.fill(half),
                     Way::Out => {
                         self.halves.use_it(half);
-                        // Short where the file ends or the owner failed.
+                        // Short at the end of the file, or if the owner failed.
                         let filled = self.node_memory()?.note(owner, half) as i64;
                         inside = inside.slice(0, inside.stream_at(filled));
                     }
@@ -363,9 +363,10 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
             let len = inside.len;
             match (way, stream, &mut self.buffer) {
                 (Way::In, Memory::User, Buffer::From(source)) => {
-                    // SAFETY: `rebase` has checked that the pattern stays inside the window, and `place` that the window
-                    // is mapped. Other ranks write to a half now as well, each the bytes of its own pattern; where
-                    // patterns overlap MPI leaves the result open. The owner uses it after the next barrier.
+                    // SAFETY: `rebase` has checked that the pattern stays inside the window, and `place` that the
+                    // window is mapped. Other ranks write to a half at the same time, each the bytes of its own
+                    // pattern; where patterns overlap MPI leaves the result undefined. The owner uses it after the next
+                    // barrier.
                     copy(
                         source,
                         *at,
@@ -386,8 +387,8 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                     );
                 }
                 (Way::Out, Memory::User, Buffer::Into(target)) => {
-                    // SAFETY: as above for the bounds. A half was filled before the last barrier, and nobody writes to it
-                    // before the next.
+                    // SAFETY: as above for the bounds. A half was filled before the last barrier, and nobody writes to
+                    // it before the next.
                     copy(
                         &mut unsafe { Source::new(start, inside) },
                         0,
@@ -414,7 +415,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         Ok(())
     }
 
-    /// Waits for all ranks, and tells them how far a half is filled.
+    /// Waits for all ranks, and announces how far a half is filled.
     fn barrier(&mut self, filled: Option<(usize, u64)>) -> Result<()> {
         if let Some((half, bytes)) = filled {
             self.node_memory()?.set_note(half, bytes);
@@ -425,7 +426,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
     }
 }
 
-/// A plan's step against the direction of its access.
+/// The error of a step against the direction of its access.
 fn wrong_way() -> Error {
     Error::new(
         ErrorClass::Intern,
@@ -433,28 +434,28 @@ fn wrong_way() -> Error {
     )
 }
 
-/// What an exchange brought: messages, by the places of their bytes in the inbox's stream.
+/// The messages of an exchange, by their positions in the inbox's stream.
 #[derive(Default)]
 struct Inbox {
     messages: Vec<(u64, Vec<u8>)>,
 }
 
 impl Inbox {
-    /// The message that begins at a place.
+    /// The message that begins at a position.
     fn message(&self, at: u64) -> Result<&[u8]> {
         let found = self.messages.iter().find(|(begins, _)| *begins == at);
         let missing = || Error::new(ErrorClass::Intern, "a plan takes what was not sent");
         found.map(|(_, bytes)| &bytes[..]).ok_or_else(missing)
     }
 
-    /// All of its stream.
+    /// The whole stream.
     fn bytes(&self) -> Vec<u8> {
         let messages = self.messages.iter().map(|(_, bytes)| &bytes[..]);
         messages.collect::<Vec<_>>().concat()
     }
 }
 
-/// When the halves of shared windows were filled and used, in barriers: what the copies without locks rest on.
+/// When the halves of shared windows were filled and used, counted in barriers: the copies without locks rely on it.
 #[derive(Default)]
 struct Halves {
     barriers: u64,
@@ -463,11 +464,11 @@ struct Halves {
 }
 
 impl Halves {
-    /// This rank puts bytes into a half.
+    /// This rank fills a half.
     ///
     /// # Panics
-    /// If others may still use what was in it: there must be a barrier behind their use, which follows the barrier
-    /// behind the last time it was filled.
+    /// If others may still use its contents. There must be a barrier after their use, which follows the barrier after
+    /// the last time it was filled.
     fn fill(&mut self, half: usize) {
         let now = self.barriers;
         let (filled, used) = (&mut self.filled[half % 2], self.used[half % 2]);
@@ -479,7 +480,7 @@ impl Halves {
         *filled = Some(now);
     }
 
-    /// This rank uses what is in a half.
+    /// This rank uses the contents of a half.
     ///
     /// # Panics
     /// If there was no barrier since it was filled.
@@ -493,7 +494,7 @@ impl Halves {
     }
 }
 
-/// Where a window's memory begins; it is at least the window's length.
+/// The address of a window's memory, which is at least as long as the window.
 fn place(scratch: &mut Vec<u8>, memory: Option<&NodeMemory>, window: Window) -> Result<*mut u8> {
     let len = usize::try_from(window.len).unwrap_or(usize::MAX);
     match (window.room, memory) {
@@ -513,10 +514,10 @@ fn place(scratch: &mut Vec<u8>, memory: Option<&NodeMemory>, window: Window) -> 
     }
 }
 
-/// The same bytes, in the memory of a window.
+/// The same bytes, relative to the memory of a window.
 ///
 /// # Panics
-/// If the pattern lies outside of the window.
+/// If the pattern exceeds the window.
 fn rebase(pattern: &Pattern, window: Window) -> Pattern {
     let ((first, end), (lo, hi)) = (pattern.bounds(), window.bounds());
     assert!(
@@ -529,7 +530,7 @@ fn rebase(pattern: &Pattern, window: Window) -> Pattern {
     }
 }
 
-/// Copies `len` stream bytes from one memory pattern to another, walking the one with the larger pieces.
+/// Copies `len` stream bytes between two memory patterns, walking the one with the larger pieces.
 fn copy(from: &mut Source<'_>, at: u64, to: &mut Target<'_>, to_at: u64, len: u64) {
     let mut done = 0;
     if to.pattern().regions() <= from.pattern().regions() {
@@ -594,7 +595,7 @@ mod tests {
         halves("fu");
     }
 
-    /// A file whose writes fail on some ranks; keeps who wrote.
+    /// A file whose writes fail on some ranks; it records who wrote.
     struct Paper<'t> {
         rank: usize,
         fails: bool,
@@ -683,10 +684,10 @@ mod tests {
         }
     }
 
-    /// What a rank's shell says: bytes moved, and ranks that are gone.
+    /// The result of a rank's shell: bytes moved, and ranks that are gone.
     type Said = (Result<u64>, Vec<usize>);
 
-    /// Five ranks write in turns; what each rank's shell says, and who wrote.
+    /// Five ranks write in turns; returns the result of each rank's shell, and who wrote.
     fn turns(fails: Option<usize>, deaf: Option<usize>) -> (Vec<Said>, Vec<usize>) {
         let wrote = Mutex::new(Vec::new());
         let told = run(5, |below| {
@@ -718,7 +719,7 @@ mod tests {
             let mut shell = Shell::new(&handle, &mut buffer, Some(ranks), false, false);
             let moved = shell.drive(&mut *Turns::plan(seat));
             let gone = shell.gone;
-            // As every collective call ends.
+            // As at the end of every collective call.
             let agreed = agree(&comm, moved.clone());
             assert_eq!(agreed.is_err(), fails.or(deaf).is_some(), "rank {rank}");
             (moved, gone)

@@ -1,25 +1,26 @@
-//! When something went on: intervals of time, few enough to be written down at the end of a program.
+//! Time intervals of calls, few enough to be written at the end of a program.
 //!
-//! Problem: what a program waited for a file is no sum and no maximum over its ranks. Ranks that share processors run one
-//! after another, and each alone looks fast. Idea: each rank keeps the intervals of its calls; together they cover the
-//! time in which any rank was in a call. Where there are too many, the shortest gaps are closed.
+//! Problem: the time that a program waited for a file is neither a sum nor a maximum over its ranks. Ranks that share
+//! processors run one after another, and each of them looks fast. Idea: each rank records the intervals of its calls;
+//! their union is the time in which any rank was in a call. Of too many intervals, the ones with the shortest gaps
+//! between them are merged.
 use penstock_host::time;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Intervals of one rank, file and direction.
+/// Most intervals of one rank, file and direction.
 const MOST: usize = 256;
 
 /// Disjoint intervals in ascending order, nanoseconds since the epoch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spans(Vec<(u64, u64)>);
 
-/// An instant on the clock that hosts share.
+/// An instant as time since the epoch, which hosts share.
 fn since_epoch(at: Instant) -> u64 {
     static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
     let anchor = || (time::now(), time::since_epoch().as_nanos() as u64);
-    // Each simulated world has an epoch of its own.
+    // Each simulated world has its own epoch.
     let (instant, epoch) = if penstock_host::simulated() {
         anchor()
     } else {
@@ -32,7 +33,7 @@ fn since_epoch(at: Instant) -> u64 {
 }
 
 impl Spans {
-    /// Adds a call that began then and took so long.
+    /// Adds a call with its beginning and duration.
     pub(crate) fn add(&mut self, began: Instant, seconds: f64) {
         let start = since_epoch(began);
         self.insert(start, start.saturating_add((seconds * 1e9) as u64));
@@ -49,19 +50,19 @@ impl Spans {
         }
     }
 
-    /// Adds others' intervals.
+    /// Adds the intervals of others.
     pub fn merge(&mut self, other: &Spans) {
         self.0.extend_from_slice(&other.0);
         self.unite();
     }
 
-    /// Keeps at most so many intervals.
+    /// Reduces them to the limit.
     pub(crate) fn thin(&mut self) {
         self.unite();
         self.close_gaps(MOST);
     }
 
-    /// Seconds that they cover.
+    /// Total length in seconds.
     pub fn seconds(&self) -> f64 {
         self.0.iter().map(|(start, end)| end - start).sum::<u64>() as f64 / 1e9
     }
@@ -77,7 +78,7 @@ impl Spans {
         });
     }
 
-    /// Closes the shortest gaps until there are at most `most` intervals.
+    /// Merges intervals with the shortest gaps until there are at most `most`.
     fn close_gaps(&mut self, most: usize) {
         let Some(surplus) = self.0.len().checked_sub(most).filter(|n| *n > 0) else {
             return;

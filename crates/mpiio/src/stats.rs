@@ -1,5 +1,5 @@
-//! What was done: counts for each file, direction and method, as the sources count them, beside what the model
-//! predicts. One JSON file for each rank at the end of the process.
+//! Statistics: counts for each file, direction and method, as the sources count them, with the model's predictions. One
+//! JSON file for each rank at the end of the process.
 use crate::access::Tally;
 use crate::error::{Error, Result};
 use crate::methods::Method;
@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 2;
 /// One process's summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// [`FORMAT`].
+    /// The value of [`FORMAT`].
     pub format: u32,
     /// Rank in `MPI_COMM_WORLD`.
     pub rank: usize,
@@ -31,13 +31,13 @@ pub struct Summary {
     pub method: String,
     /// Files in order of name.
     pub files: Vec<FileSummary>,
-    /// What this process asked data servers for.
+    /// Requests of this process to data servers.
     pub servers: Vec<ServerTraffic>,
-    /// Written when MPI ended; not ended yet, what was done in the last second may be missing.
+    /// Whether MPI had ended; otherwise the last second may be missing.
     pub ended: bool,
 }
 
-/// What one data server was asked for, by requests.
+/// Requests to one data server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerTraffic {
     /// Its number.
@@ -53,7 +53,7 @@ pub struct ServerTraffic {
 /// One file, over all its opens in this process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileSummary {
-    /// As the program named it.
+    /// The name that the program used.
     pub path: String,
     /// Times opened.
     pub opens: u64,
@@ -80,7 +80,7 @@ pub struct DirectionSummary {
     pub bytes: u64,
     /// Seconds in these calls.
     pub seconds: f64,
-    /// When they were.
+    /// The intervals of these calls.
     pub when: Spans,
     /// By method name.
     pub methods: BTreeMap<String, Counts>,
@@ -107,13 +107,13 @@ pub struct Counts {
     pub region_bytes: u64,
     /// Seconds.
     pub seconds: f64,
-    /// Accesses that used descriptors in place of requests.
+    /// Accesses that used descriptors instead of requests.
     pub shortcut_calls: u64,
-    /// What the model predicts for the same accesses.
+    /// The model's prediction for the same accesses.
     pub model: Prediction,
 }
 
-/// One access, done.
+/// A completed access.
 pub(crate) struct Record {
     pub direction: Op,
     pub collective: bool,
@@ -207,7 +207,7 @@ impl Counts {
 }
 
 impl Summary {
-    /// Writes `rank-<rank>-<pid>.json` into a directory, all of it or nothing.
+    /// Atomically writes `rank-<rank>-<pid>.json` into a directory.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let name = format!("rank-{}-{}.json", self.rank, self.pid);
         let (path, new) = (dir.join(&name), dir.join(format!(".{name}")));

@@ -1,20 +1,20 @@
-//! Tasks of a launcher that ought to be ranks of one program and are programs of one rank each.
+//! Tasks of a launcher that should be ranks of one program but are programs of one rank each.
 //!
-//! *Problem*: under a launcher that does not fit the program's MPI library, each task starts, sees a world of one rank, writes
-//! the same file as all the others, and succeeds. *Idea*: the launcher's variables say how many tasks there are and which
-//! one this is. Where there are several, and the world has one rank, the first task that opens a file for writing keeps it
-//! to itself ([`FileSystem::claim`](crate::filesystem::FileSystem::claim)). Programs of several ranks, and tasks with files of
-//! their own, notice nothing. *Source*: docs/decisions/0035; the manuals of Open MPI, Hydra, Slurm, Flux and IBM's
-//! jsrun, and what the first three were seen to set.
+//! *Problem*: if the launcher does not fit the program's MPI library, each task sees a world of one rank. It writes the
+//! same file as all others, and succeeds. *Idea*: the launcher's variables give the number of tasks and the number of
+//! this one. If there are several tasks with a world of one rank each, the first one that opens a file for writing
+//! reserves it ([`FileSystem::claim`](crate::filesystem::FileSystem::claim)). Programs of several ranks, and tasks with
+//! separate files, are not affected. *Source*: docs/decisions/0035; the manuals of Open MPI, Hydra, Slurm, Flux and
+//! IBM's jsrun, and the observed variables of the first three.
 use crate::error::{Error, ErrorClass};
 use penstock_client::job;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Lets tasks that are alone write the same file.
+/// Allows such tasks to write the same file.
 pub const TASK_FARM: &str = "PENSTOCK_TASK_FARM";
 
-/// Number of tasks and number of this one, as `mpiexec` and the like say them.
+/// Variables of `mpiexec` implementations: number of tasks, and number of this one.
 const MPIEXECS: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
@@ -26,22 +26,22 @@ const MANAGERS: [(&str, &str); 3] = [
     ("FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
     ("PALS_SIZE", "PALS_RANKID"),
 ];
-/// One of these is set where tasks of Slurm were started by an `mpiexec`.
+/// One of these is set if tasks of Slurm were started by an `mpiexec`.
 const NOT_SRUN: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"];
-/// Bytes of the program's command line in a message: some MPI libraries cut messages at 256 bytes.
+/// Most bytes of the program's command line in a message: some MPI libraries truncate messages at 256 bytes.
 const MAX_COMMAND: usize = 80;
 
-/// How an MPI library learns from its launcher which rank it is.
+/// The interface by which an MPI library learns its rank from its launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pmi {
-    /// Over a descriptor in `PMI_FD`: versions 1 and 2 of MPICH's interface, which Slurm's plugin `pmi2` serves.
+    /// A descriptor in `PMI_FD`: versions 1 and 2 of MPICH's interface, which Slurm's plugin `pmi2` serves.
     Pmi2,
-    /// By PMIx, which Open MPI needs, and MPICH where it was built so.
+    /// PMIx, which Open MPI needs, and MPICH if it was built so.
     Pmix,
 }
 
 impl Pmi {
-    /// What the MPI library needs that comes with these libraries.
+    /// The interface of the MPI library among these libraries.
     pub fn of<'a>(libraries: impl IntoIterator<Item = &'a str>) -> Pmi {
         let pmix = libraries.into_iter().any(|library| {
             let name = Path::new(library).file_name().and_then(OsStr::to_str);
@@ -50,7 +50,7 @@ impl Pmi {
         if pmix { Pmi::Pmix } else { Pmi::Pmi2 }
     }
 
-    /// Slurm's name of it: `srun --mpi=NAME`.
+    /// Its name in Slurm: `srun --mpi=NAME`.
     pub fn name(self) -> &'static str {
         match self {
             Pmi::Pmi2 => "pmi2",
@@ -58,7 +58,7 @@ impl Pmi {
         }
     }
 
-    /// Whether `srun --mpi=PLUGIN` serves it; `None`: nothing is known of that plugin.
+    /// Whether `srun --mpi=PLUGIN` serves it; `None`: the plugin is unknown.
     pub fn is_served_by(self, plugin: &str) -> Option<bool> {
         match plugin {
             "none" | "openmpi" => Some(false),
@@ -69,10 +69,10 @@ impl Pmi {
     }
 }
 
-/// One of several tasks of a step, in a world of one rank.
+/// One of several tasks of a step, with a world of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// The same in all tasks of the step, and in no other step.
+    /// Equal in all tasks of the step, and in no other step.
     pub step: u64,
     /// This task's number.
     pub number: u32,
@@ -83,15 +83,15 @@ pub struct Task {
 }
 
 impl Task {
-    /// This process, if its launcher has started several of a step whose number is known. Asked where the world has one
-    /// rank.
+    /// This process, if its launcher has started several tasks of a step with a known number. Called if the world has
+    /// one rank.
     pub(crate) fn alone(direct: bool) -> Option<Task> {
         let environment = job::first_environment();
         let get = |name: &str| String::from_utf8(environment.get(name.as_bytes())?.clone()).ok();
         let (count, number) = launched(get)?;
         let step = job::step(&environment)?;
         let program = penstock_client::announce::program().command;
-        // Lines end with the path of what is mapped.
+        // Lines end with the path of the mapped file.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let libraries = maps.lines().filter_map(|line| line.split(' ').next_back());
         let command = command(get, count, direct, Pmi::of(libraries), &program);
@@ -114,11 +114,11 @@ impl Task {
         }
     }
 
-    /// What a task is told whose file another one of its step writes; `None`: it is not known which.
+    /// The error of a task whose file another task of its step writes; `None`: that task is unknown.
     pub(crate) fn refuse(&self, other: Option<u32>) -> Error {
         let other = other.map_or("another task".into(), |other| format!("task {other}"));
         let what = format!("{other} of this step writes it. {}", self.explain());
-        // Some programs don't look at what an open returns, and some MPI libraries cut the message.
+        // Some programs ignore the result of an open, and some MPI libraries truncate the message.
         log::error!("task {}: {what}", self.number);
         Error::new(ErrorClass::FileInUse, what)
     }
@@ -144,7 +144,7 @@ fn launched(get: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     if all.is_empty() {
         all = said(&MANAGERS);
     }
-    // One inside another may have started this process alone.
+    // An inner launcher may have started this process alone.
     all.iter().all(|(count, _)| *count > 1).then_some(())?;
     all.first().copied()
 }
@@ -183,12 +183,12 @@ mod tests {
         let step = [("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "3")];
         assert_eq!(of(&[]), None);
         assert_eq!(of(&step), Some((4, 3)));
-        // A batch script's own processes are no tasks of a step.
+        // A batch script's own processes are not tasks of a step.
         assert_eq!(of(&[("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")]), None);
         assert_eq!(of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), Some((2, 1)));
         assert_eq!(of(&[("PMI_SIZE", "2")]), None);
         assert_eq!(of(&[("PMI_SIZE", "1"), ("PMI_RANK", "0")]), None);
-        // The launcher that is nearer to the program counts.
+        // The innermost launcher counts.
         let within = |inner: &[(&'static str, &'static str)]| of(&[&step, inner].concat());
         assert_eq!(within(&[("PMI_SIZE", "1"), ("PMI_RANK", "0")]), None);
         assert_eq!(

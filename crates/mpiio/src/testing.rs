@@ -1,5 +1,5 @@
-//! Ranks as threads: what the tests of this crate, and of anyone who builds on it, run over. Also in a simulated world,
-//! where a rank may be a process of its own: time and waits are the machine's ([`penstock_host`]).
+//! Ranks as threads, for tests of this crate and of its users. They also work in a simulated world, where a rank may be
+//! a separate process: time and waits are those of [`penstock_host`].
 use crate::comm::{AHEAD, Comm, check_peer};
 use crate::error::{Error, ErrorClass, Result};
 use crate::methods::Method;
@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// An operation that is not complete after this long fails on every rank that waits in it, unless a communicator is more patient.
+/// An operation that is incomplete after this time fails on every rank that waits in it, unless a communicator has a
+/// longer limit.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// One thread's side of a communicator. Whoever waits for a side that is dropped gets an error.
+/// One rank's end of a communicator. Ranks that wait for a dropped end get an error.
 pub struct ThreadComm {
     rank: usize,
     shared: Arc<Shared>,
@@ -31,24 +32,24 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What each rank gave to the operation under way.
+    /// Contributions of each rank to the current operation.
     given: Vec<Option<Vec<Vec<u8>>>>,
-    /// The complete operation's contributions, until every rank has taken them.
+    /// The completed operation's contributions, until every rank has taken them.
     complete: Option<Arc<Vec<Vec<Vec<u8>>>>>,
     taken: usize,
     /// Messages from one rank to another, by sender and receiver.
     told: Vec<Vec<VecDeque<Vec<u8>>>>,
-    /// Ranks that are gone.
+    /// Ranks whose ends were dropped.
     gone: Vec<bool>,
 }
 
 impl ThreadComm {
-    /// The `size` sides of a new communicator.
+    /// The `size` ends of a new communicator.
     pub fn group(size: usize) -> Vec<ThreadComm> {
         ThreadComm::patient(size, MAX_WAIT)
     }
 
-    /// The same, where a rank may wait so long for others.
+    /// The same with this limit on waiting for other ranks.
     pub fn patient(size: usize, patience: Duration) -> Vec<ThreadComm> {
         let shared = Arc::new(Shared {
             size,
@@ -74,7 +75,7 @@ impl ThreadComm {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `blocked`, which ranks that are gone `hinder` from ending.
+    /// Waits while `blocked`; fails if ranks that are gone `hinder` its end.
     fn wait<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -96,7 +97,7 @@ impl ThreadComm {
         Ok(state)
     }
 
-    /// Everyone gives; everyone gets all that was given.
+    /// Each rank contributes; each gets all contributions.
     fn exchange(&self, mine: Vec<Vec<u8>>) -> Result<Arc<Vec<Vec<Vec<u8>>>>> {
         let shared = &*self.shared;
         let any = |gone: &[bool]| gone.contains(&true);
@@ -172,8 +173,8 @@ impl Comm for ThreadComm {
     }
 }
 
-/// Runs `body` on `size` ranks, each a thread, and returns what each returned, by rank. A panic of one rank ends the
-/// others' waits and is passed on.
+/// Runs `body` on `size` ranks, each a thread, and returns the results by rank. A panic of one rank ends the others'
+/// waits and is passed on.
 pub fn run<T: Send>(size: usize, body: impl Fn(ThreadComm) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let ranks: Vec<_> = ThreadComm::group(size)
@@ -188,22 +189,22 @@ pub fn run<T: Send>(size: usize, body: impl Fn(ThreadComm) -> T + Sync) -> Vec<T
     })
 }
 
-/// Takes the error that a rank owes to the others out of what it tells them in a meeting, as a library would that swallows it;
-/// false if there is none.
+/// Removes the error that a rank owes from its message in a meeting, like a library that swallows it; false if there is
+/// none.
 pub fn forget_debt(message: &mut Vec<u8>) -> bool {
     crate::meeting::forget_debt(message)
 }
 
-/// A method's plan for tests: ranks do their parts one after another, each by itself. A rank hears from the one before it
-/// how many ranks are through and how many bytes they moved, and tells the one behind it.
+/// A method's plan for tests: ranks perform their parts one after another. A rank receives from the one before it how
+/// many ranks have finished and how many bytes they moved. It sends the same to the next one.
 pub struct Turns {
     rank: usize,
     ranks: usize,
-    /// This rank's own; nothing where it wants nothing.
+    /// This rank's own plan; `None` if it wants nothing.
     own: Option<Box<dyn Plan>>,
     stage: Stage,
     moved: u64,
-    /// What the ranks before this one did.
+    /// The message of the ranks before this one.
     before: Words,
 }
 
@@ -215,7 +216,7 @@ enum Stage {
 }
 
 impl Turns {
-    /// A rank's plan.
+    /// The plan of a rank.
     pub fn plan(seat: Seat) -> Box<dyn Plan> {
         let file = seat.schedule.patterns[seat.rank].clone();
         let access = Alone {
@@ -259,7 +260,7 @@ impl Plan for Turns {
                 self.stage = Stage::Own;
                 self.next(Outcome::Done(0))
             }
-            // After a failure nothing more is done, but the next rank is told.
+            // After a failure no more is done, but the next rank gets its message.
             Stage::Heard if last.has_failed() => self.pass_on(),
             Stage::Heard => {
                 self.before = last.words().unwrap_or_default();

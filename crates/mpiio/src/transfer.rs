@@ -1,7 +1,8 @@
-//! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
+//! Performs prepared accesses: chooses the method, runs it, agrees on the result, updates the statistics.
 //!
-//! A collective access meets the other ranks only where its method exchanges, or where that is to be found out (now and
-//! then: [`auto::MeetingSkips`]), or in atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
+//! A collective access meets the other ranks if its method exchanges, or in atomic mode. Now and then it also meets to
+//! find out whether it should exchange ([`auto::MeetingSkips`]). Otherwise each rank performs its own part without waiting,
+//! and an error is owed ([`crate::meeting`]).
 use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
@@ -29,23 +30,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How an access is to be performed, and why.
+/// The method of an access, and the reason.
 #[derive(Clone, Copy)]
 pub(crate) struct Decision {
     pub candidate: Candidate,
     pub why: Why,
 }
 
-/// Why an access is performed as it is.
+/// The reason for a method.
 #[derive(Clone, Copy)]
 pub(crate) enum Why {
     /// A hint or the environment names the method.
     Named,
     /// The cost model.
     Cheapest(Choice),
-    /// One range, one stretch of memory, and a descriptor: nothing can be cheaper.
+    /// Fast path: one file range, one memory range, and a descriptor; nothing can be cheaper.
     Lean,
-    /// What was planned cannot be done here.
+    /// The planned method cannot be used here.
     Instead(Candidate, &'static str),
 }
 
@@ -68,7 +69,7 @@ impl Decision {
         }
     }
 
-    /// A sentence for people.
+    /// A sentence for the hint `penstock_method_reason`.
     pub(crate) fn reason(&self) -> String {
         match &self.why {
             Why::Named => "named by hint or environment".into(),
@@ -81,19 +82,20 @@ impl Decision {
     }
 }
 
-/// Who takes part in an access.
+/// The participants of an access.
 #[derive(Clone, Copy)]
 enum Manner<'t> {
     /// An independent call.
     Independent,
-    /// A collective call in which each rank performs its own access and waits for nobody; as all have agreed before.
+    /// A collective call in which each rank performs its own part without waiting, as all have agreed before.
     Apart(Option<Planned>),
     /// A collective call in which the ranks meet.
     Together(&'t Turn<'t>),
 }
 
 impl Inner {
-    /// Performs an access. With a turn it is a collective call: an error here is one on every rank, or is owed to the others.
+    /// Performs an access. With an access guard it is a collective call: an error is then on every rank, or owed to the
+    /// others.
     pub(crate) fn perform(
         &self,
         prepared: Result<Prepared>,
@@ -106,7 +108,7 @@ impl Inner {
             None => Manner::Independent,
         };
         let converts = match (turn, &prepared) {
-            // All ranks take the same way; the representation is the same everywhere.
+            // All ranks take the same path; the representation is the same everywhere.
             (Some(_), _) => self.seen().view.datarep == DataRep::External32,
             (None, Ok(prepared)) => prepared.signature.is_some(),
             (None, Err(_)) => false,
@@ -126,15 +128,15 @@ impl Inner {
         };
         match (manner, &outcome) {
             (Manner::Apart(_), Err(e)) => self.debt.owe(e),
-            // It may have happened behind the last chunk's meeting; if all know it, all owe it.
+            // It may have happened after the last chunk's meeting; if all know of it, all owe it.
             (Manner::Together(_), Err(e)) if converts => self.debt.owe(e),
             _ => {}
         }
         outcome.map_err(|e| e.at(format_args!("{} {}", buffer.direction().name(), self.path)))
     }
 
-    /// Where a collective write is due for it, the ranks meet and the devices begin with what was written before it. An error
-    /// is one that others owed: it is on all ranks, and nothing else has been done.
+    /// If early write-back is due at a collective write, the ranks meet and write-back of earlier writes begins. An
+    /// error is one that others owed: it is on all ranks, and nothing else has been done.
     fn begin_behind(&self, turn: &Turn<'_>, manner: Manner<'_>, direction: Op) -> Result<()> {
         let share = {
             let behind = &mut lock(&self.state).behind;
@@ -152,7 +154,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the ranks of a collective access meet. All ranks find the same.
+    /// Whether the ranks of a collective access meet. All ranks get the same answer.
     fn manner<'t>(&self, turn: &'t Turn<'t>, direction: Op) -> Manner<'t> {
         let mut state = lock(&self.state);
         if turn.comm().size() == 1 {
@@ -170,7 +172,7 @@ impl Inner {
         }
     }
 
-    /// An access whose bytes move as they are; its pattern, and whether that is monotone.
+    /// An access without conversion, with its pattern and whether that is monotone.
     fn step(
         &self,
         access: Result<(Pattern, bool)>,
@@ -200,7 +202,7 @@ impl Inner {
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
         let bytes = buffer.pattern().len;
-        // A plain type moves as it is, in the same chunks.
+        // A plain type needs no conversion, but uses the same chunks.
         let signature = match &prepared {
             Ok(Prepared {
                 signature: Some(signature),
@@ -222,7 +224,8 @@ impl Inner {
         let (mut moved, mut chunk, mut ended) = (0, Vec::new(), false);
         let mut failed = Ok(());
         for _ in 0..rounds {
-            // A rank that is through takes part with nothing, and one that has failed with its error: the others meet it.
+            // A rank that has finished takes part with an empty access, and one that has failed with its error: the
+            // others meet it.
             let step = steps.next().unwrap_or_default();
             let part = prepared.pattern.slice(step.file.0, step.file.1);
             let monotone = prepared.seen.is_monotone(&part);
@@ -258,7 +261,7 @@ impl Inner {
         failed.map(|()| moved)
     }
 
-    /// A collective access. Every rank gets here, also those whose arguments are bad.
+    /// A collective access. Every rank gets here, even with invalid arguments.
     fn together(
         &self,
         turn: &Turn<'_>,
@@ -288,7 +291,7 @@ impl Inner {
         let began = time::now();
         let patterns = &announced.patterns;
         if !patterns.iter().all(Pattern::is_monotone) {
-            // Of several instances that interleave: region by region.
+            // Several interleaving instances: region by region.
             let mine = &patterns[comm.rank()];
             let moved = self.alone(mine, mine.is_monotone(), buffer, true);
             return moved.inspect_err(|e| self.debt.owe(e));
@@ -311,7 +314,7 @@ impl Inner {
         self.run_exchange(ranks, &hints, patterns, buffer, decision, began)
     }
 
-    /// An access of this rank by itself.
+    /// An independent access.
     fn alone(
         &self,
         pattern: &Pattern,
@@ -470,7 +473,7 @@ impl Inner {
         let mut shell = Shell::new(&*self.handle, buffer, ranks, shortcut, false);
         let moved = shell.drive(&mut *plan(seat));
         let tally = shell.tally;
-        // What this rank has done; it may have waited for ranks that came late, which says nothing of the method.
+        // This rank's own work; waiting for late ranks says nothing about the method.
         let own = time::since(began)
             .saturating_sub(shell.waited)
             .as_secs_f64();
@@ -498,8 +501,8 @@ impl Inner {
         moved
     }
 
-    /// The named methods go through requests, so that their counts mean what the sources mean, unless descriptors are
-    /// asked for.
+    /// Methods chosen by name use requests, so that their counts are comparable with the sources', unless descriptors
+    /// are asked for.
     fn decide_named(&self, hints: &Hints, method: Method) -> Decision {
         let shortcut = hints.shortcut == Toggle::Enable && self.handle.has_shortcut();
         Decision {
@@ -577,7 +580,7 @@ impl Inner {
         }
     }
 
-    /// What this rank knows; rank 0's counts for all in a collective call.
+    /// What this rank knows; in a collective call all ranks use rank 0's.
     fn experience(&self, direction: Op) -> Experience {
         let habit = lock(&self.state).habits[direction as usize];
         Experience {
@@ -609,7 +612,7 @@ impl Inner {
         let mut state = lock(&self.state);
         state.chosen[record.direction as usize] = Some(decision);
         state.last = Some(record.direction);
-        // Requests go to another page cache, whose host sees to it.
+        // Requests go to another page cache, whose host writes it back.
         let cached_here = record.shortcut || self.handle.layout().is_none();
         let begins = record.direction == Op::Write
             && cached_here
@@ -623,8 +626,8 @@ impl Inner {
     }
 }
 
-/// DT table I for an exchange, with the bytes this rank hands to others computed from the patterns; and the statistics
-/// it is made from.
+/// DT table I for an exchange, with the bytes that this rank sends to others computed from the patterns. Also returns
+/// the statistics it is based on.
 fn predict_exchange(
     method: Method,
     direction: Op,

@@ -1,13 +1,13 @@
-//! The view of a file (MPI-4.1 section 14.3): which bytes a rank sees, and positions among them.
+//! The view of a file (MPI-4.1 section 14.3): the visible bytes, and positions among them.
 //!
-//! Positions count etypes. The seen bytes are the filetype tiled without end from a displacement; an access is a
+//! Positions count etypes. The visible bytes are the filetype tiled without end from a displacement. An access is a
 //! range of that stream and stays a [`Pattern`].
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use penstock_datatype::{Loop, Pattern};
 
-/// The view in force, as given to `set_view`.
+/// The view in force, as passed to `set_view`.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Byte displacement.
@@ -20,14 +20,14 @@ pub struct View {
     pub datarep: DataRep,
 }
 
-/// Whether no block of one instance begins before the block in front of it. Only a type whose blocks overlap or go back
-/// is looked at block by block.
+/// Whether no block of one instance begins before the preceding block. Only types whose blocks overlap or go back are
+/// checked block by block.
 fn never_goes_back(tile: &Loop, disp: u64) -> bool {
     if tile.ascends() {
         return true;
     }
     let Ok(one) = Pattern::new(disp as i64, tile.clone(), 0, tile.size()) else {
-        return true; // an access says what is wrong with it
+        return true; // The access reports what is wrong with it.
     };
     let mut blocks = one.cursor();
     let mut last = i64::MIN;
@@ -40,21 +40,21 @@ fn never_goes_back(tile: &Loop, disp: u64) -> bool {
     true
 }
 
-/// A view, checked, with what positions need.
+/// A checked view, with precomputed values for positions.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub view: View,
-    /// The filetype as it lies in the file.
+    /// The layout of the filetype in the file.
     tile: Loop,
     /// Bytes of one etype in the file.
     etype_bytes: u64,
-    /// Offsets never decrease and never overlap along the stream. Instances whose extent does not cover them may
-    /// interleave: HDF5 and PnetCDF make such filetypes with Open MPI, and use one instance.
+    /// Whether offsets never decrease and never overlap along the stream. Instances that are larger than their extent
+    /// may interleave: HDF5 and PnetCDF make such filetypes with Open MPI, and use one instance.
     monotone: bool,
 }
 
 impl Seen {
-    /// The view of a file just opened: all its bytes.
+    /// The view of a newly opened file: all its bytes.
     pub(crate) fn whole() -> Result<Seen> {
         let byte = Datatype::byte();
         let view = View {
@@ -66,7 +66,7 @@ impl Seen {
         Seen::new(view, true)
     }
 
-    /// Checks a view; `writes` tells that the file may be written.
+    /// Checks a view; `writes`: the file may be written. The error says what is invalid.
     pub(crate) fn new(view: View, writes: bool) -> Result<Seen> {
         let in_file = |t: &Datatype| match view.datarep {
             DataRep::External32 => t.external32.clone(),
@@ -120,12 +120,12 @@ impl Seen {
         })
     }
 
-    /// Whether offsets grow along an access; if not, it can only be done region by region.
+    /// Whether offsets ascend along an access; otherwise it must be performed region by region.
     pub(crate) fn is_monotone(&self, access: &Pattern) -> bool {
         self.monotone || access.is_monotone()
     }
 
-    /// Whether offsets grow along accesses of at least one instance of the filetype.
+    /// Whether offsets ascend along accesses of at least one instance of the filetype.
     pub(crate) fn ascends(&self) -> bool {
         self.tile.ascends()
     }
@@ -175,7 +175,7 @@ impl Seen {
         })
     }
 
-    /// Stream byte at which `position` etypes begin.
+    /// The stream byte at which position `position` begins.
     fn stream(&self, position: i64) -> Result<u64> {
         let position = u64::try_from(position).map_err(|_| {
             Error::new(
@@ -205,7 +205,7 @@ impl Seen {
         Ok(self.pattern(position, 1)?.bounds().0)
     }
 
-    /// The first position at or past the end of a file of `len` bytes.
+    /// The first position at or beyond the end of a file of `len` bytes.
     pub(crate) fn end(&self, len: u64) -> Result<i64> {
         if self.etype_bytes == 0 || self.tile.size() == 0 {
             return Ok(0);
@@ -214,7 +214,7 @@ impl Seen {
         let seen = if self.monotone {
             self.whole_stream(len).stream_at(len)
         } else {
-            // Without an order only whole tiles can be told to be before the end.
+            // Without an order only whole tiles are known to be before the end.
             let tile_end =
                 self.view.disp as i64 + self.tile.true_lb() + self.tile.true_extent() as i64;
             let extent = self.tile.extent().max(1);
@@ -227,7 +227,7 @@ impl Seen {
         Ok(seen.div_ceil(self.etype_bytes) as i64)
     }
 
-    /// Enough of the stream to reach `len`: what `stream_at` may search.
+    /// Enough of the stream to reach `len`: the range that `stream_at` may search.
     fn whole_stream(&self, len: i64) -> Pattern {
         let disp = self.view.disp as i64;
         let tiles = if self.tile.extent() > 0 {

@@ -1,4 +1,4 @@
-//! What fails fails on every rank, soon, and with a message; nobody hangs.
+//! A failure is a failure on every rank, soon, and with a message; no rank hangs.
 use crate::common::{Memory, TestFileSystem, byte, of};
 use penstock_datatype::{Loop, Source};
 use penstock_mpiio::testing::{ThreadComm, run};
@@ -107,8 +107,8 @@ fn a_rank_without_permission_fails_the_open_of_all() {
     });
 }
 
-/// Collective writes between usual syncs meet now and then, so that the devices begin with what is whole: the others' error is
-/// told there, on all ranks, and nothing is written.
+/// Collective writes between regular syncs meet now and then for early write-back. The others' error is reported there,
+/// on all ranks, and nothing is written.
 #[test]
 fn a_write_before_which_the_devices_begin_tells_an_error_that_is_owed() {
     const EACH: usize = 8 << 20;
@@ -129,7 +129,7 @@ fn a_write_before_which_the_devices_begin_tells_an_error_that_is_owed() {
                 let mut source = Source::from_slice(&bytes);
                 file.write(Where::At(at), true, &mut source, &byte())
             };
-            // 16 MiB of each rank are two calls: from the next sync on, before the third.
+            // 16 MiB per rank are two calls: after the next sync, before the third.
             for call in 0..4 {
                 write(call).unwrap();
             }
@@ -152,7 +152,7 @@ fn a_write_before_which_the_devices_begin_tells_an_error_that_is_owed() {
                 write(call).unwrap();
             }
             file.sync().unwrap();
-            // A rank that syncs while others write is told so.
+            // A rank that syncs while others write gets an error.
             for call in 0..2 {
                 write(call).unwrap();
             }

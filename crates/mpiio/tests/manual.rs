@@ -1,5 +1,5 @@
-//! docs/use/hints.md has what the table of methods says. With PENSTOCK_UPDATE_DOCS=1 the test writes that, without it the
-//! page has to agree.
+//! docs/use/hints.md agrees with the table of methods. With PENSTOCK_UPDATE_DOCS=1 the test writes it; without it, the
+//! page must agree.
 use penstock_mpiio::{Method, hint_keys, manual};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/use/hints.md");

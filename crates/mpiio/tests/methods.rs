@@ -15,7 +15,7 @@ const METHODS: [&str; 7] = [
 ];
 const RANKS: usize = 4;
 
-/// What one rank accesses: view displacement, filetype, first stream byte, bytes; and how its memory lies.
+/// The access of one rank: view displacement, filetype, first stream byte, bytes, and memory layout.
 struct Case {
     name: &'static str,
     disp: u64,
@@ -136,7 +136,7 @@ fn hints(method: &'static str) -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// The file as it should be: (rank, case) each at its place, over `old`.
+/// The expected file: each (rank, case) at its place, over `old`.
 fn model(case: usize, old: u8, size: usize) -> Vec<u8> {
     let mut file = vec![old; size];
     for rank in 0..RANKS {
@@ -165,7 +165,7 @@ fn check_method(site: &TestFileSystem, method: &'static str, shortcut: &'static 
         for collective in [true, false] {
             let name = format!("{method}-{index}-{collective}");
             let what = format!("{method}, {}, collective {collective}", case.name);
-            // The file holds something already, so that holes and lost updates show.
+            // The file has contents already, so that changed holes and lost updates are detected.
             let before = 300_000;
             if !sparse {
                 run(1, |comm| {
@@ -257,7 +257,7 @@ methods!(
     node_exchange "node-exchange"
 );
 
-/// Reads at and past the end of the file count the bytes that are there, and leave the rest of the memory alone.
+/// Reads at and beyond the end of the file count the existing bytes, and do not change the rest of the memory.
 fn check_end(site: &TestFileSystem) {
     let len = 10_123;
     run(1, |comm| {
@@ -281,7 +281,7 @@ fn check_end(site: &TestFileSystem) {
                     &Info::new(),
                 )
                 .unwrap();
-                // Bytes of this rank's stream that are before the end.
+                // Bytes of this rank's stream before the end.
                 let there = (0..len).filter(|i| i / 50 % 4 == rank).count() as u64;
                 for from in [0, 1000, there - 1, there, there + 10_000] {
                     let mut back = Memory::new(&Loop::bytes(1), 4_000);
@@ -326,7 +326,7 @@ fn servers_end_of_file() {
     check_end(&TestFileSystem::servers(3));
 }
 
-/// Disjoint writers never lose a byte: a strided one beside a contiguous one, again and again.
+/// Disjoint writers never lose a byte: a strided one and a contiguous one, repeatedly.
 fn check_disjoint(site: &TestFileSystem) {
     const PIECES: u64 = 300;
     const PIECE: u64 = 16;
@@ -389,7 +389,7 @@ fn servers_disjoint_writers() {
     check_disjoint(&TestFileSystem::servers(2));
 }
 
-/// A contiguous access by descriptors stands in the books as what it is, and hints and atomic mode have their way.
+/// A contiguous access by descriptors is counted as what it is, and hints and atomic mode are respected.
 #[test]
 fn lean_accesses_are_kept_in_the_books() {
     let site = TestFileSystem::servers(3);
@@ -449,7 +449,7 @@ fn lean_accesses_are_kept_in_the_books() {
         }
         file.set_info(&Info::from_iter([("romio_ds_read", "automatic")]))
             .unwrap();
-        // At the end, and in atomic mode, the general way.
+        // At the end, and in atomic mode, the general path is taken.
         assert_eq!(file.size().unwrap(), 10_500);
         file.set_size(10_499).unwrap();
         let mut back = Memory::new(&Loop::bytes(1), 10_000);

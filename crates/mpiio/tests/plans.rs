@@ -1,4 +1,4 @@
-//! Plans without a driver: what ranks do together does not depend on what happens to one of them.
+//! Plans without a driver: collective steps do not depend on what happens to one rank.
 use penstock_base::Op;
 use penstock_datatype::{Loop, Pattern};
 use penstock_mpiio::planning::{
@@ -13,11 +13,11 @@ use std::rc::Rc;
 /// A collective step as other ranks see it.
 #[derive(Debug, Clone, PartialEq)]
 enum Together {
-    /// Bytes to and from each rank, and whether all of them have to come.
+    /// Bytes to and from each rank, and whether all of them must arrive.
     Exchange(Vec<u64>, Vec<u64>, bool),
     Barrier,
     Confer(u32),
-    /// Of two ranks.
+    /// A message between two ranks.
     Tell(usize),
     Hear(usize),
 }
@@ -49,8 +49,8 @@ impl Plan for TurnsFirst {
     }
 }
 
-/// Asks plans for their steps until the end, failing those operations and locks that `fails` names, and the hearing of
-/// ranks that have failed; gives each rank's collective steps, and those of two ranks.
+/// Drives plans to their end, failing the operations and locks named by `fails`, and receives from failed ranks.
+/// Returns each rank's collective steps and messages.
 fn steps(plans: &mut [Box<dyn Plan>], mut fails: impl FnMut(usize) -> bool) -> Vec<Vec<Together>> {
     let ranks = plans.len();
     let sums = |parts: &[(usize, Part)]| {
@@ -68,7 +68,7 @@ fn steps(plans: &mut [Box<dyn Plan>], mut fails: impl FnMut(usize) -> bool) -> V
     let mut hears = vec![None::<usize>; ranks];
     while ended.contains(&false) {
         let mut waits = ended.clone();
-        // Whoever hears goes on once it has been told.
+        // A receiver continues once the message was sent.
         while waits.contains(&false) {
             let before = (waits.clone(), seen.clone());
             for rank in 0..ranks {
@@ -201,7 +201,7 @@ proptest! {
                 match (well, ill) {
                     (Together::Exchange(sent, wanted, all), Together::Exchange(sends, wants, _)) => {
                         prop_assert_eq!(wanted, wants);
-                        // Whoever has failed may send less, but nothing unasked, and no part of a write.
+                        // A failed rank may send less, but nothing unrequested, and no part of a write.
                         prop_assert!(sends.iter().zip(sent).all(|(now, then)| now == then || !all && now < then));
                     }
                     (well, ill) => prop_assert_eq!(well, ill),
@@ -239,7 +239,7 @@ fn vector(count: u64, len: u64, stride: i64) -> Pattern {
     Pattern::new(100, tile, 0, count * len).unwrap()
 }
 
-/// What a plan of one rank wants of the file: reads or writes, and bytes.
+/// What a plan of one rank requests of the file: reads or writes, and bytes.
 fn operations(method: Method, access: &Alone) -> Vec<(Op, u64)> {
     let mut plan = method.plan_alone(access).unwrap();
     let mut operations = Vec::new();
@@ -309,7 +309,7 @@ fn a_sieved_write_with_holes_reads_first() {
     assert_eq!(ops, [Op::Read, Op::Write].repeat(4));
 }
 
-/// A lock that is lost with its server is taken anew, a bounded number of times, and what failed under it is done again.
+/// A lock that is lost with its server is taken again, a bounded number of times, and what failed under it is repeated.
 #[test]
 fn a_rewrite_begins_again_when_its_lock_is_lost() {
     let file = vector(4, 64, 256);

@@ -1,24 +1,22 @@
 //! # auto: the cheapest method by a cost model
 //!
-//! **Problem.** Which method is best differs by orders of magnitude from access to access, and the hints that choose
-//! it are many.
-//! **Idea.** Estimate the time of each candidate from statistics that the patterns give in closed form and from a few
-//! measured costs, take the smallest, and learn from how long it really took.
+//! **Problem.** Which method is best differs by orders of magnitude from access to access, and the hints that choose it
+//! are many. **Idea.** Estimate the time of each candidate from closed-form statistics of the patterns and from a few
+//! measured costs. Take the smallest, and learn from the time it really took.
 //!
-//! The candidates are the methods of the table, each by descriptors and by requests; each method's file has its
-//! estimate ([`super::cost`] has what all are made from) and says when it is offered unasked.
-//! Each estimate is multiplied by what was learnt: the running geometric mean of measured over estimated time of that
-//! candidate in this process. What is measured is this rank's own work. Waiting for other ranks counts as the model
-//! has it, or a rank that comes late would make methods slow in which ranks meet. A candidate that was never measured is taken to be
-//! as far off as those that were, by the same transport if there are any: on a busy machine all take longer.
-//! In a collective call rank 0's means and the costs that it measured count for all, so that all ranks choose alike.
-//! Estimates that differ by less than 15% tie, and the candidate stays that was measured last.
-//! Accesses without exchange need no meeting, but all ranks have to know that: after each choice of such a candidate the
-//! next accesses go without one ([`MeetingSkips`]), at most 15.
-//! One range of the file to or from one stretch of memory by descriptors is not estimated: see [`crate::fast_path`].
-//! **When it pays.** It is the default.
-//! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
-//! **Source.** The statistics are those of DT section IV; the costs are ours.
+//! The candidates are the methods of the table, each by descriptors and by requests. Each method's file has its
+//! estimate ([`super::cost`] has their common inputs) and says when it is offered unasked. Each estimate is multiplied
+//! by what was learnt: the running geometric mean of measured over estimated time of that candidate in this process.
+//! Only this rank's own work is measured. Waiting for other ranks counts as in the model; otherwise a rank that comes
+//! late would make methods look slow in which ranks meet. A candidate without measurements is assumed to be as far off
+//! as measured ones, of the same transport if there are any. On a busy machine all take longer. In a collective call
+//! rank 0's means and measured costs are used by all, so that all ranks choose the same. Estimates that differ by less
+//! than 15% tie, and the candidate measured last stays. Accesses without exchange need no meeting, but all ranks must
+//! know that. After each choice of such a candidate the next accesses are made without one ([`MeetingSkips`]), at most 15. An
+//! access of one file range and one memory range by descriptors is not estimated: see [`crate::fast_path`]. **When it
+//! pays.** It is the default. **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and
+//! `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`]. **Source.** The statistics are
+//! those of DT section IV; the costs are Penstock's.
 use super::Method;
 use super::cost::{Costs, RankAccess, Surroundings, Terms};
 use super::row::Work;
@@ -27,28 +25,28 @@ use penstock_base::Op;
 
 /// Its name in hints, environment and statistics.
 pub(crate) const NAME: &str = "auto";
-/// What it does, in a line.
+/// Its summary in one line.
 pub(crate) const SUMMARY: &str = "the cheapest of these by a cost model";
 
-/// One way to perform an access.
+/// A way to perform an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Candidate {
     pub method: Method,
-    /// By descriptors in place of requests.
+    /// Whether it uses descriptors instead of requests.
     pub shortcut: bool,
 }
 
 impl Candidate {
     pub(crate) const COUNT: usize = 2 * Method::COUNT;
 
-    /// The one with this place in [`Ratios`].
+    /// The candidate with this index in [`Ratios`].
     pub(crate) fn from_index(index: usize) -> Option<Candidate> {
         let method = *Method::ALL.get(index / 2)?;
         let shortcut = index % 2 == 1;
         Some(Candidate { method, shortcut })
     }
 
-    /// Its place in [`Ratios`].
+    /// Its index in [`Ratios`].
     pub(crate) fn index(self) -> usize {
         2 * self.method.index() + usize::from(self.shortcut)
     }
@@ -67,17 +65,17 @@ impl Default for Learnt {
     }
 }
 
-/// The ratio of a candidate that nothing was learnt about.
+/// The ratio of a candidate without measurements.
 pub(crate) const UNKNOWN: f32 = 1.0;
-/// Share of the newest measurement in the running mean: when it is faster than expected, and when it is slower. Slow
-/// ones are often somebody else's doing: a first touch, a busy moment.
+/// Weight of the newest measurement in the running mean: if it is faster than expected, and if it is slower. Slow ones
+/// often have other causes: a first touch, a busy moment.
 const FASTER: f32 = 0.5;
 const SLOWER: f32 = 0.1;
-/// Bounds of what is learnt.
+/// Bounds of the learnt ratios.
 const RATIO: std::ops::RangeInclusive<f32> = 1.0 / 64.0..=64.0;
-/// Estimates whose quotient is less tie.
+/// Estimates tie if their quotient is less than this.
 const TIE: f64 = 1.15;
-/// The most collective accesses in a row that go without a meeting.
+/// Most consecutive collective accesses without a meeting.
 const MOST_QUIET: u8 = 15;
 
 /// A ratio within bounds.
@@ -86,7 +84,7 @@ pub(crate) fn bounded(ratio: f32) -> f32 {
 }
 
 impl Learnt {
-    /// Takes in how long an access took that was estimated, without the learnt ratio, to take `estimate` seconds.
+    /// Learns from the time of an access whose estimate, without the learnt ratio, was `estimate` seconds.
     pub(crate) fn learn(
         &mut self,
         direction: Op,
@@ -109,7 +107,7 @@ impl Learnt {
     }
 }
 
-/// What is expected of a candidate: its own ratio; else the geometric mean of those by the same transport; else of all.
+/// The expected ratio of a candidate: its own, else the geometric mean of those by the same transport, else of all.
 fn ratio(ratios: &Ratios, candidate: Candidate) -> f64 {
     let own = ratios[candidate.index()];
     if own != UNKNOWN {
@@ -128,29 +126,29 @@ fn ratio(ratios: &Ratios, candidate: Candidate) -> f64 {
         .unwrap_or(1.0)
 }
 
-/// What all ranks know of the accesses of one direction since the view was set.
+/// What all ranks know about accesses of one direction since the view was set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MeetingSkips {
-    /// How the last collective access was performed that `auto` decided, and the last independent one.
+    /// The candidates of the last collective and the last independent access that `auto` decided.
     pub incumbents: [Option<Candidate>; 2],
     planned: Option<Planned>,
-    /// So many collective accesses are still to go without a meeting.
+    /// Collective accesses still to be made without a meeting.
     quiet: u8,
-    /// So many rank 0 will propose next.
+    /// The number that rank 0 will propose next.
     proposal: u8,
 }
 
-/// How collective accesses go on without a meeting.
+/// How collective accesses continue without a meeting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planned {
     pub choice: Choice,
-    /// Of this rank's access for which it was chosen.
+    /// Bytes of this rank's access for which it was chosen.
     bytes: u64,
     regions: u64,
 }
 
 impl Planned {
-    /// Whether an access is much as the one for which it was chosen.
+    /// Whether an access resembles the one for which it was chosen.
     pub(crate) fn fits(&self, bytes: u64, regions: u64) -> bool {
         let near = |a: u64, b: u64| a <= b.saturating_mul(2) && b <= a.saturating_mul(2);
         near(self.bytes, bytes) && near(self.regions, regions)
@@ -158,13 +156,12 @@ impl Planned {
 }
 
 impl MeetingSkips {
-    /// How many accesses rank 0 would have go without a meeting, if a candidate without exchange is chosen.
+    /// How many accesses rank 0 proposes without a meeting, if a candidate without exchange is chosen.
     pub(crate) fn proposal(&self) -> u8 {
         self.proposal.max(1)
     }
 
-    /// A choice was made for all ranks, of which this one has so many bytes in so many regions; rank 0 proposed so many
-    /// accesses without a meeting.
+    /// Records a choice for all ranks, with this rank's bytes and regions, and the number that rank 0 proposed.
     pub(crate) fn chose(&mut self, choice: Choice, (bytes, regions): (u64, u64), proposal: u8) {
         self.incumbents[1] = Some(choice.candidate);
         let exchanges = choice.candidate.method.is_collective();
@@ -183,23 +180,23 @@ impl MeetingSkips {
         };
     }
 
-    /// How the next collective access goes without a meeting, if it does.
+    /// The plan for the next collective access if it is made without a meeting.
     pub(crate) fn next_quiet(&mut self) -> Option<Planned> {
         self.quiet = self.quiet.checked_sub(1)?;
         self.planned
     }
 }
 
-/// What was chosen.
+/// A choice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Choice {
     pub candidate: Candidate,
-    /// Estimated seconds, without and with what was learnt.
+    /// Estimated seconds, without and with the learnt ratio.
     pub estimate: f64,
     pub expected: f64,
-    /// Estimated seconds of what this rank measures.
+    /// Estimated seconds of the part that this rank measures.
     pub own: f64,
-    /// The next best and its expected seconds.
+    /// The second best candidate and its expected seconds.
     pub next: Option<(Candidate, f64)>,
     /// The whole call's bytes, file regions and extent, for the reason.
     pub bytes: f64,
@@ -208,7 +205,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// A sentence for people.
+    /// A sentence for the hint `penstock_method_reason`.
     pub(crate) fn reason(&self) -> String {
         let name = |c: Candidate| {
             let way = if c.shortcut { " by descriptors" } else { "" };
@@ -229,21 +226,21 @@ impl Choice {
     }
 }
 
-/// An access to choose for.
+/// An access for which a method is chosen.
 pub(crate) struct Access<'a> {
     pub direction: Op,
-    /// One shape for a rank on its own, all ranks' for a collective call.
+    /// One shape for an independent access, those of all ranks for a collective one.
     pub shapes: &'a [RankAccess],
-    /// From the first to the last byte of all of them.
+    /// Extent from the first to the last byte of all of them.
     pub extent: f64,
     pub collective: bool,
-    /// This rank's shape.
+    /// Index of this rank's shape.
     pub mine: usize,
-    /// How the last access was performed.
+    /// The candidate of the last access.
     pub incumbent: Option<Candidate>,
 }
 
-/// Whether a method is a candidate: the hints leave it, and it is offered or asked for.
+/// Whether a method is a candidate: hints allow it, and it is offered or asked for.
 fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Surroundings) -> bool {
     let direction = access.direction;
     let exchange = if access.collective {
@@ -260,7 +257,7 @@ fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Surr
         || hints.toggle(method, direction) == Toggle::Enable)
 }
 
-/// Seconds that `method` takes for all ranks, and for what this rank measures of it.
+/// Seconds of `method` for all ranks, and of the part that this rank measures.
 fn estimate(method: Method, terms: &Terms<'_>, of: &Access<'_>) -> (f64, f64) {
     match &method.row().work {
         Work::Alone { cost, .. } => {
@@ -283,7 +280,7 @@ fn estimate(method: Method, terms: &Terms<'_>, of: &Access<'_>) -> (f64, f64) {
     }
 }
 
-/// Picks a candidate for an access.
+/// Chooses a candidate for an access.
 pub(crate) fn choose(
     costs: &Costs,
     ratios: &Ratios,
@@ -308,7 +305,7 @@ pub(crate) fn choose(
         regions: shapes.iter().map(|s| s.file_regions).sum(),
         extent: access.extent,
     };
-    // Among equals, as accesses of nothing are, datatype is taken.
+    // On a tie, as for empty accesses, datatype is chosen.
     let others = Method::ALL.into_iter().filter(|m| *m != Method::DATATYPE);
     let methods = std::iter::once(Method::DATATYPE).chain(others);
     for method in methods.filter(|m| is_candidate(hints, *m, access, place)) {
@@ -335,7 +332,7 @@ pub(crate) fn choose(
         }
     }
     found.sort_by(|a, b| a.expected.total_cmp(&b.expected));
-    // Contradicting hints leave nothing: datatype does everything.
+    // Contradictory hints exclude everything: datatype supports all accesses.
     let Some(best) = found.first() else {
         return bare;
     };
@@ -383,8 +380,8 @@ mod tests {
         )
     }
 
-    /// Many small regions that one rank writes: by descriptors where they are spread over a mapping, else a server steps
-    /// through them.
+    /// Many small regions written by one rank: descriptors where they are spread over a mapping, otherwise a server
+    /// steps through them.
     #[test]
     fn small_regions_go_by_descriptors_where_they_lie_close_together() {
         let place = Surroundings {
@@ -425,7 +422,7 @@ mod tests {
         let mut ratios = [UNKNOWN; Candidate::COUNT];
         let best = chosen(&ratios, None);
         let (next, seconds) = best.next.unwrap();
-        // The next one as good as the best, and then a little worse and much worse.
+        // The second best is as good as the best, then slightly worse, then much worse.
         for (worse, stays) in [(1.01, true), (1.1, true), (1.3, false)] {
             ratios[best.candidate.index()] = 2.0;
             ratios[next.index()] = (2.0 * worse * best.estimate / seconds) as f32;
@@ -440,7 +437,7 @@ mod tests {
     fn what_was_never_measured_is_as_far_off_as_the_rest() {
         let mut ratios = [UNKNOWN; Candidate::COUNT];
         let best = chosen(&ratios, None).candidate;
-        // A busy machine: what was measured took 20 times as long as estimated.
+        // A busy machine: measured times are 20 times the estimates.
         ratios[best.index()] = 20.0;
         let still = chosen(&ratios, Some(best));
         assert_eq!(still.candidate, best);
@@ -450,7 +447,7 @@ mod tests {
             ..best
         };
         assert!((ratio(&ratios, other) - 20.0).abs() < 1e-3);
-        // What is known of its transport counts more.
+        // Measurements of the same transport have priority.
         ratios[other.index()] = 2.0;
         let alike = Candidate {
             method: Method::LIST,
@@ -507,7 +504,7 @@ mod tests {
         let proposal = habit.proposal();
         habit.chose(choice(Method::TWO_PHASE), (1000, 10), proposal);
         assert_eq!((quiet(&mut habit), habit.proposal()), (0, 1));
-        // Whatever another rank proposes has a bound.
+        // Another rank's proposal is bounded.
         habit.chose(choice(Method::DATATYPE), (1000, 10), 255);
         assert_eq!(quiet(&mut habit), 15);
     }

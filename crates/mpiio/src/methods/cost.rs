@@ -1,9 +1,8 @@
-//! What estimates of a method's time are made from: the deployment's costs, statistics of the access, and where it
-//! happens.
+//! Inputs of the estimates of a method's time: the deployment's costs, statistics of the access, and its environment.
 //!
-//! Statistics of an access: bytes, contiguous regions in the file (also cut at stripe units, where each piece of a
-//! stripe is an operation of its own on a server's object) and in memory, extent of each rank. Work of the ranks of a
-//! node is divided by its processors, since ranks may outnumber them.
+//! Statistics of an access are its bytes, its contiguous regions in the file and in memory, and the extent of each
+//! rank. File regions are also counted cut at stripe units, where each piece is a separate operation on a server's
+//! object. Work of the ranks of a node is divided by its processors, because ranks may outnumber them.
 use penstock_base::Op;
 use serde::{Deserialize, Serialize};
 
@@ -18,45 +17,45 @@ pub(crate) struct RankAccess {
 }
 
 impl RankAccess {
-    /// The least pieces that are contiguous in file and memory alike.
+    /// Lower bound of the pieces that are contiguous in file and memory.
     pub(crate) fn regions(&self) -> f64 {
         self.file_regions.max(self.memory_regions)
     }
 }
 
-/// Where the access happens.
+/// The environment of the access.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Surroundings {
     pub ranks: f64,
     /// Processors that the ranks of this node share.
     pub processors: f64,
     pub one_node: bool,
-    /// Descriptors may be used.
+    /// Whether descriptors may be used.
     pub shortcut: bool,
-    /// There are servers, so that requests are a candidate; in direct mode every access is a system call.
+    /// Whether there are servers, so that requests are a candidate; in direct mode every access is a system call.
     pub servers: bool,
 }
 
 impl Surroundings {
-    /// Seconds until all ranks are through, given the processor time of all.
+    /// Seconds until all ranks have finished, given the processor time of all.
     pub(crate) fn shared_out(&self, seconds: f64) -> f64 {
         seconds / self.processors.min(self.ranks).max(1.0)
     }
 }
 
-/// Costs of this deployment, seconds, as [`crate::probe`] measures them. The defaults are of a current server processor,
-/// with client and server on one host.
+/// Costs of this deployment in seconds, as [`crate::probe`] measures them. The defaults are those of a current server
+/// processor, with client and server on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Costs {
     /// A request's round trip to a server.
     pub request: f64,
-    /// A byte through requests.
+    /// A byte by requests.
     pub request_byte: [f64; 2],
     /// A region at a server.
     pub server_region: f64,
     /// A system call on a descriptor; writers of one file wait for each other.
     pub call: [f64; 2],
-    /// A byte through a descriptor.
+    /// A byte by a descriptor.
     pub call_byte: [f64; 2],
     /// A byte copied in memory.
     pub copy_byte: f64,
@@ -84,24 +83,24 @@ impl Default for Costs {
     }
 }
 
-/// What an estimate depends on, beside the access.
+/// What an estimate depends on, besides the access.
 pub(crate) struct Terms<'a> {
     pub costs: &'a Costs,
     pub direction: Op,
     pub place: &'a Surroundings,
-    /// By the servers' descriptors in place of requests.
+    /// Whether it uses descriptors instead of requests.
     pub shortcut: bool,
     /// Bytes of the method's buffer.
     pub buffer: f64,
 }
 
 impl Terms<'_> {
-    /// The file is reached by system calls, not by requests.
+    /// Whether the file is accessed by system calls instead of requests.
     pub(crate) fn by_call(&self) -> bool {
         self.shortcut || !self.place.servers
     }
 
-    /// Seconds of an operation, whatever it moves.
+    /// Seconds of an operation, without its bytes.
     pub(crate) fn operation(&self) -> f64 {
         if self.by_call() {
             self.costs.call[self.direction as usize]

@@ -1,12 +1,10 @@
 //! # datatype: one operation that carries the loop
 //!
 //! **Problem.** Lists grow with the number of regions: building, sending and reading them costs as much as the data.
-//! **Idea.** Send the loop itself. Its size does not depend on the number of regions, and each server visits only the
-//! runs that fall on it.
-//! **When it pays.** Nearly always for independent accesses: no byte is moved that nobody wants, and an access costs
-//! one request per server.
-//! **Parameters.** None. **Hint.** `penstock_method=datatype`, `romio_pvfs2_dtype_read`, `romio_pvfs2_dtype_write`.
-//! **Source.** DT section III.
+//! **Idea.** Send the loop itself. Its size does not depend on the number of regions, and each server visits only its
+//! own runs. **When it pays.** Nearly always for independent accesses: only wanted bytes are moved, and an access costs
+//! one request per server. **Parameters.** None. **Hint.** `penstock_method=datatype`, `romio_pvfs2_dtype_read`,
+//! `romio_pvfs2_dtype_write`. **Source.** DT section III.
 use super::Method;
 use super::cost::{RankAccess, Terms};
 use super::plan::{Alone, Cut, Once, Plan};
@@ -36,19 +34,22 @@ impl Method {
     pub const DATATYPE: Method = Method::named(ROW.name);
 }
 
-/// Reads of smaller regions, closer together, come out of a mapping.
+/// Reads of regions below this size, close together, are copied out of a mapping.
 const MAPPED_REGION: f64 = 32e3;
 const MAPPED_DISTANCE: f64 = 16e3;
-/// Such a region costs as much as so many pieces of memory: it is looked up, and its page's address is not at hand.
+/// Such a region costs as much as this many pieces of memory: it must be looked up, and its page's address is not
+/// cached.
 const MAPPED_PIECES: f64 = 5.0;
-/// Writes of regions whose starts are so close together are spread over a mapping (`penstock_store`, module `spread`).
+/// Writes of regions whose starts are at most this far apart are spread over a mapping (`penstock_store`, module
+/// `spread`).
 const SPREAD_DISTANCE: f64 = 1024.0;
-/// Regions of one call. Fewer count as calls each: what a mapping costs by itself is not in the estimate.
+/// Least number of regions in one call. Fewer count as one call each, because the fixed cost of a mapping is not in the
+/// estimate.
 const SPREAD_FEWEST: f64 = 1024.0;
 /// Seconds for each byte of the extent: a page that is written through a mapping takes 0.5 to 3 µs on ext4.
 const SPREAD_BYTE: f64 = 2e-6 / 4096.0;
 
-/// One operation, and the bytes wanted.
+/// One operation, and the wanted bytes.
 fn counts(shape: &model::AccessSummary, _: u64) -> (u64, u64) {
     (1, shape.bytes)
 }
@@ -62,7 +63,7 @@ fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
         && shape.bytes < MAPPED_REGION * shape.file_regions
         && shape.extent <= MAPPED_DISTANCE * shape.file_regions;
     let bytes = shape.bytes * terms.byte();
-    // Few calls write them; what takes time is the pages' faults.
+    // Few calls write them; page faults dominate.
     let spread = terms.direction == Op::Write
         && terms.shortcut
         && shape.file_regions >= SPREAD_FEWEST
@@ -80,7 +81,7 @@ fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     operations + shape.memory_regions * costs.piece
 }
 
-/// This access's way.
+/// The plan of an access.
 pub(crate) fn plan(access: &Alone) -> Box<dyn Plan> {
     Once::plan(access, Form::Structured, Cut::one(0, access.file.clone()))
 }

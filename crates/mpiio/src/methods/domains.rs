@@ -1,5 +1,5 @@
-//! File domains: which aggregator owns which part of the file in a collective call, and the windows in which each
-//! works through its part. Every rank computes the same from the same patterns.
+//! File domains: the part of the file that each aggregator owns in a collective call, and the windows in which it works
+//! through its part. Every rank computes the same domains from the same patterns.
 use super::cost::{RankAccess, Terms};
 use super::plan::Part;
 use crate::joint::first_offset;
@@ -12,26 +12,26 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Bytes of extent for each wanted byte above which empty windows are skipped: finding them costs every rank a look at
-/// every pattern, which dense accesses need not pay.
+/// Extent per wanted byte above which empty windows are skipped. Finding them costs every rank a look at every pattern,
+/// which dense accesses avoid.
 const SPARSE: u64 = 4;
 
-/// By whose rules windows are laid.
+/// Whose rules determine the windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rules {
-    /// This library's: ranks know each other's patterns, so nothing is asked; pieces with holes between them are written as
-    /// they are.
+    /// Penstock's: ranks know each other's patterns, so no messages are needed; pieces with holes between them are
+    /// written as they are.
     #[default]
     Ours,
-    /// ROMIO's (ad_read_coll.c, ad_write_coll.c), which published figures were measured with: ranks tell each other what
-    /// they want; windows begin at the first byte that anyone wants of a part; a window with holes is read before it is
+    /// ROMIO's (ad_read_coll.c, ad_write_coll.c), with which published figures were measured. Ranks send each other
+    /// what they want. Windows begin at the first wanted byte of a part. A window with holes is read before it is
     /// written.
     Romio,
 }
 
-/// What all ranks of a collective access compute alike: who owns which part, and the windows of each round. A simulator
-/// of all ranks needs one.
+/// What all ranks of a collective access compute alike: the owners of parts, and the windows of each round. A simulator
+/// of all ranks needs one instance only.
 pub struct Schedule {
     /// What each rank wants of the file.
     pub patterns: Vec<Pattern>,
@@ -42,10 +42,10 @@ pub struct Schedule {
     rounds: RefCell<Rounds>,
 }
 
-/// The rounds that were asked for last.
+/// The rounds that were requested last.
 struct Rounds {
     domains: Domains,
-    /// Number of the next one.
+    /// Number of the next round.
     next: usize,
     kept: VecDeque<Windows>,
 }
@@ -53,11 +53,12 @@ struct Rounds {
 /// The window of each aggregator in a round; empty for those that have none.
 pub type Windows = Rc<[Range<i64>]>;
 
-/// A collective step lies between two rounds, so that no rank is further ahead of another.
+/// There is a collective step between two rounds, so that no rank is further ahead of another.
 const KEPT: usize = 2;
 
 impl Schedule {
-    /// Divides the extent of `patterns` among `aggregators`, at multiples of `unit`, in windows of at most `window` bytes.
+    /// Divides the extent of `patterns` among `aggregators`, at multiples of `unit`, in windows of at most `window`
+    /// bytes.
     pub fn new(
         patterns: Vec<Pattern>,
         aggregators: Vec<usize>,
@@ -84,7 +85,7 @@ impl Schedule {
     /// The windows of a round; `None` after the last one.
     ///
     /// # Panics
-    /// If the round is more than one behind the furthest that was asked for.
+    /// If the round is more than one behind the latest one requested.
     pub fn round(&self, number: usize) -> Option<Windows> {
         let mut rounds = self.rounds.borrow_mut();
         while rounds.next <= number {
@@ -100,7 +101,7 @@ impl Schedule {
         Some(rounds.kept[rounds.kept.len() - behind].clone())
     }
 
-    /// What each rank wants of a window: its rank and part, with the position in its stream.
+    /// What each rank wants of a window: the rank, and the part with its position in the rank's stream.
     pub(crate) fn wanted<'s>(
         &'s self,
         window: &'s Range<i64>,
@@ -110,7 +111,7 @@ impl Schedule {
     }
 }
 
-/// A rank's place in a collective access.
+/// A rank's view of a collective access.
 #[derive(Clone)]
 pub struct Seat {
     /// Reads or writes.
@@ -122,7 +123,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// This rank's window of a round, if it has one.
+    /// This rank's window in a round, if it has one.
     pub(crate) fn window(&self, windows: &[Range<i64>]) -> Option<Range<i64>> {
         let own = self
             .schedule
@@ -132,7 +133,7 @@ impl Seat {
         Some(windows[own].clone()).filter(|window| !window.is_empty())
     }
 
-    /// What this rank wants of each owner's window in a round: the owner beside it.
+    /// What this rank wants of each owner's window in a round, with the owner.
     pub(crate) fn parts(&self, windows: &[Range<i64>]) -> Vec<(usize, Part)> {
         let owners = self.schedule.aggregators.iter().copied();
         let parts = windows.iter().map(|window| self.part(window));
@@ -146,15 +147,15 @@ impl Seat {
     }
 }
 
-/// The file domains of a collective access and how far each has come.
+/// The file domains of a collective access, and the progress in each.
 struct Domains {
-    /// What is left of each aggregator's part.
+    /// The rest of each aggregator's part.
     left: Vec<Range<i64>>,
     window: i64,
     sparse: bool,
 }
 
-/// First and one past the last byte that any of the patterns touches; `None` if there is none.
+/// First and one past the last byte that any of the patterns covers; `None` if there is none.
 pub fn extent<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> Option<(i64, i64)> {
     patterns
         .into_iter()
@@ -164,8 +165,8 @@ pub fn extent<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> Option<(i6
 }
 
 impl Domains {
-    /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger
-    /// than that. Windows are at most `window` bytes.
+    /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger.
+    /// Windows are at most `window` bytes.
     fn new(patterns: &[Pattern], aggregators: usize, window: u64, unit: u64) -> Domains {
         let left = parts(patterns, aggregators, unit);
         let (lo, hi) = extent(patterns).unwrap_or((0, 0));
@@ -177,7 +178,7 @@ impl Domains {
         }
     }
 
-    /// Lets each part begin and end with bytes that somebody wants.
+    /// Makes each part begin and end with wanted bytes.
     fn cut_ends(&mut self, patterns: &[Pattern]) {
         for left in &mut self.left {
             let parts: Vec<Pattern> = patterns.iter().map(|p| part(p, left).pattern).collect();
@@ -186,7 +187,7 @@ impl Domains {
         }
     }
 
-    /// The next window of each aggregator, empty for those that are done; `None` when all are.
+    /// The next window of each aggregator, empty for those that have finished; `None` when all have.
     fn next_windows(&mut self, patterns: &[Pattern]) -> Option<Vec<Range<i64>>> {
         let windows: Vec<_> = self
             .left
@@ -216,7 +217,7 @@ pub(crate) fn parts(patterns: &[Pattern], aggregators: usize, unit: u64) -> Vec<
     let even = (hi - lo).div_euclid(count) + i64::from((hi - lo) % count != 0);
     let unit = i64::try_from(unit).unwrap_or(i64::MAX);
     let align = if unit > 0 && even > unit { unit } else { 1 };
-    // The i-th boundary, rounded down to a stripe unit of the file.
+    // The i-th boundary, rounded down to a stripe unit.
     let boundary = |i: i64| match i {
         0 => lo,
         i if i == count => hi,
@@ -241,14 +242,14 @@ pub(crate) fn part(pattern: &Pattern, window: &Range<i64>) -> Part {
     Part { at, pattern }
 }
 
-/// DT table I: an aggregator's share of the aggregate extent, a window in each operation.
+/// DT table I: an aggregator's share of the aggregate extent, one window per operation.
 pub(crate) fn counts(shape: &model::AccessSummary, window: u64) -> (u64, u64) {
     let share = shape.aggregate_extent.div_ceil(shape.aggregators.max(1));
     (share.div_ceil(window), share)
 }
 
 /// Seconds of an exchange in which every rank owns a part of the aggregate extent. `own` adds the processor time of the
-/// method itself, from the bytes and regions of all ranks; a round has so many `barriers`.
+/// method itself, from the bytes and regions of all ranks; a round has `barriers` barriers.
 pub(crate) fn cost(
     terms: &Terms<'_>,
     shapes: &[RankAccess],
@@ -259,7 +260,7 @@ pub(crate) fn cost(
     let (costs, window) = (terms.costs, terms.buffer);
     let bytes: f64 = shapes.iter().map(|s| s.bytes).sum();
     let regions: f64 = shapes.iter().map(RankAccess::regions).sum();
-    // Empty windows are skipped: no more is touched than a window for each region.
+    // Empty windows are skipped: at most one window per region is accessed.
     let touched = aggregate_extent.min(regions * window);
     let file = match terms.direction {
         Op::Read => touched,
@@ -284,7 +285,7 @@ pub(crate) fn cost(
         + rounds * terms.operation()
 }
 
-/// Which bytes of a window are covered by a set of parts.
+/// Which bytes of a window a set of parts covers.
 pub(crate) struct Coverage {
     words: Vec<u64>,
 }
@@ -306,7 +307,7 @@ impl Coverage {
             return false;
         }
         if parts.clone().any(|p| p.len == len) {
-            return true; // a part never covers a byte twice
+            return true; // A part never covers a byte twice.
         }
         self.words.clear();
         self.words.resize(len.div_ceil(64) as usize, 0);

@@ -1,4 +1,4 @@
-//! What docs/use/hints.md says of the methods, from their table.
+//! The generated parts of docs/use/hints.md about methods.
 use super::Method;
 use super::row::{BufferHint, Work};
 

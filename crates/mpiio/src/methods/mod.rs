@@ -1,8 +1,8 @@
-//! The methods: ways of turning an access into file system operations (DT section II), one per file, named
-//! as the hint `penstock_method` names it.
+//! The methods: ways of turning an access into file system operations (DT section II). There is one file per method,
+//! with the name of its hint value `penstock_method`.
 //!
 //! A method is a file with its [`Row`] and a line in [`TABLE`]. Hints, `--help`, docs/use/hints.md, the candidates of
-//! [`auto`], the counts of DT table I and the call that performs an access come from the row.
+//! [`auto`], the counts of DT table I and the performing call come from the row.
 pub(crate) mod auto;
 pub(crate) mod cost;
 pub(crate) mod datatype;
@@ -25,7 +25,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// All methods, in the order in which they are listed.
+/// All methods, in the order of listings.
 const TABLE: &[&Row] = &[
     &posix::ROW,
     &sieve::ROW,
@@ -41,17 +41,17 @@ const TABLE: &[&Row] = &[
     &toy::TURNS,
 ];
 
-/// A method: its place in the table.
+/// A method: its index in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Method(u8);
 
 impl Method {
-    /// How many there are.
+    /// Number of methods.
     pub(crate) const COUNT: usize = TABLE.len();
 
-    /// All of them.
+    /// All methods.
     pub const ALL: [Method; Method::COUNT] = {
-        // In an announcement a candidate, two for each method, is a byte.
+        // An announcement encodes a candidate, of which each method has two, as a byte.
         assert!(Method::COUNT < 128, "too many methods");
         let mut all = [Method(0); Method::COUNT];
         let mut i = 0;
@@ -72,7 +72,7 @@ impl Method {
         names
     };
 
-    /// The method of this name in the table, for constants: does not compile where there is none.
+    /// The method of this name in the table, for constants; does not compile if there is none.
     const fn named(name: &str) -> Method {
         let mut i = 0;
         while i < TABLE.len() {
@@ -103,7 +103,7 @@ impl Method {
         Method::ALL.into_iter().find(|m| m.name() == name)
     }
 
-    /// Its steps for an access of one rank; `None` for methods that need several.
+    /// Its plan for an access of one rank; `None` for collective methods.
     pub fn plan_alone(self, access: &Alone) -> Option<Box<dyn Plan>> {
         match self.row().work {
             Work::Alone { plan, .. } => Some(plan(access)),
@@ -111,7 +111,7 @@ impl Method {
         }
     }
 
-    /// Its steps for a rank of a collective access; `None` for methods of one rank.
+    /// Its plan for a rank of a collective access; `None` for methods of one rank.
     pub fn plan_together(self, seat: Seat) -> Option<Box<dyn Plan>> {
         match self.row().work {
             Work::Alone { .. } => None,
@@ -119,18 +119,18 @@ impl Method {
         }
     }
 
-    /// The ranks share memory for it.
+    /// Whether the ranks must share memory.
     pub fn needs_shared_memory(self) -> bool {
         matches!(self.row().work, Work::SharedMemory { .. })
     }
 
-    /// The ranks of a collective call work together.
+    /// Whether the ranks of a collective call work together.
     pub fn is_collective(self) -> bool {
         !matches!(self.row().work, Work::Alone { .. })
     }
 }
 
-/// The value of the hint `penstock_method`: a method, or `None` for [`auto`]; outer `None` when it is neither.
+/// Parses the hint `penstock_method`: a method, or `None` for [`auto`]; outer `None` if it is neither.
 pub(crate) fn parse_choice(value: &str) -> Option<Option<Method>> {
     match value {
         auto::NAME => Some(None),
@@ -138,7 +138,7 @@ pub(crate) fn parse_choice(value: &str) -> Option<Option<Method>> {
     }
 }
 
-/// The values of the hint `penstock_method`, each with what it means in a line.
+/// The values of the hint `penstock_method`, each with a summary in one line.
 pub fn method_values() -> impl Iterator<Item = (&'static str, &'static str)> {
     let methods = Method::ALL.into_iter();
     methods
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Method {
     }
 }
 
-/// Whether two names are the same, in constants.
+/// Whether two names are equal, in constants.
 const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut same = a.len() == b.len();

@@ -1,18 +1,16 @@
 //! # node-exchange: two-phase through memory that the ranks of a node share
 //!
 //! **Problem.** Two-phase copies each byte four times between a rank and its aggregator: packed, sent, received,
-//! unpacked. On one node none of that is needed.
-//! **Idea.** Each rank owns a part of the accessed extent and a window of memory that all ranks of the node map. To
-//! write, every rank copies its pieces straight to their places in the owners' windows, once; after a barrier each
-//! owner writes its window in one large operation. To read, each owner reads its window and every rank picks its pieces
-//! out. A window has two halves, so that one barrier a round is enough: while a half is written out, the other fills.
-//! A window that its owner alone fills goes straight from the owner's memory, one with holes as the pieces each rank
-//! put in it.
-//! **When it pays.** Interleaved small pieces of ranks on one node.
-//! **Parameters.** Buffer (1 MiB for each half, so that it stays in the processor's cache).
-//! **Hint.** `penstock_method=node-exchange`, `penstock_exchange_buffer_size`. Where ranks are on several nodes or cannot
-//! share memory, two-phase takes its place.
-//! **Source.** Ours; the idea of keeping an exchange within a node is RS 7.3.
+//! unpacked. On one node none of that is needed. **Idea.** Each rank owns a part of the accessed extent and a window of
+//! memory that all ranks of the node map. To write, every rank copies its pieces directly to their places in the
+//! owners' windows. After a barrier each owner writes its window in one large operation. To read, each owner reads its
+//! window and every rank copies its pieces out. A window has two halves, so that one barrier per round suffices: while
+//! one half is written out, the other is filled. A window that only its owner fills is written directly from the
+//! owner's memory. One with holes is written as the pieces of each rank. **When it pays.** Interleaved small pieces of
+//! ranks on one node. **Parameters.** Buffer (1 MiB for each half, so that it stays in the processor's cache).
+//! **Hint.** `penstock_method=node-exchange`, `penstock_exchange_buffer_size`. If ranks are on several nodes or cannot
+//! share memory, two-phase is used instead. **Source.** Penstock's; the idea of keeping an exchange within a node is RS
+//! 7.3.
 use super::Method;
 use super::cost::{RankAccess, Terms};
 use super::domains::{self, Coverage, Seat, Windows, extent};
@@ -44,7 +42,7 @@ impl Method {
     pub const NODE_EXCHANGE: Method = Method::named(ROW.name);
 }
 
-/// The domains' work; in a write each piece's coverage is marked.
+/// Work of the domains; in a write, marking each piece's coverage.
 fn cost(terms: &Terms<'_>, shapes: &[RankAccess], aggregate_extent: f64) -> f64 {
     let marks = |_, regions: f64| match terms.direction {
         Op::Read => 0.0,
@@ -53,7 +51,7 @@ fn cost(terms: &Terms<'_>, shapes: &[RankAccess], aggregate_extent: f64) -> f64 
     domains::cost(terms, shapes, aggregate_extent, marks, 1.0)
 }
 
-/// This rank's side of a collective access; every rank owns a part.
+/// This rank's plan of a collective access; every rank owns a part.
 fn plan(seat: Seat) -> Box<dyn Plan> {
     Box::new(NodeExchange {
         seat,
@@ -72,23 +70,23 @@ struct NodeExchange {
     round: usize,
     windows: Windows,
     moved: u64,
-    /// One of this rank's own operations failed.
+    /// Whether one of this rank's own operations failed.
     failed: bool,
     coverage: Coverage,
 }
 
-/// What is done next.
+/// The state of the plan.
 enum Next {
     Round,
-    /// A write: this rank's parts are in their places. The part, if this rank alone fills its window.
+    /// Write: this rank's parts were copied. The part, if only this rank fills its window.
     Shared(Option<Part>),
-    /// A write: so are all ranks'.
+    /// Write: all ranks' parts were copied.
     Met(Option<Part>),
-    /// A read: this rank's window is filled.
+    /// Read: this rank's window is filled.
     Filled,
-    /// A read: so are all ranks'.
+    /// Read: all ranks' windows are filled.
     Told,
-    /// A read: this rank has its parts.
+    /// Read: this rank has its parts.
     Taken,
 }
 
@@ -98,7 +96,8 @@ impl Plan for NodeExchange {
         match std::mem::replace(&mut self.next, Next::Round) {
             Next::Round => {
                 let Some(windows) = self.seat.schedule.round(self.round) else {
-                    // The agreement at the end of the call is the barrier between the last half's use and the next call.
+                    // The agreement at the end of the call is the barrier between the last half's use and the next
+                    // call.
                     return Step::Finish { moved: self.moved };
                 };
                 self.round += 1;
@@ -147,7 +146,7 @@ impl NodeExchange {
         Some((self.window(self.seat.rank), patterns))
     }
 
-    /// What this rank wants of each window, beginning with its own, so that the ranks spread over them.
+    /// What this rank wants of each window, beginning with its own, to distribute the ranks over the windows.
     fn in_turn(&self) -> impl Iterator<Item = (Window, Part)> + '_ {
         let (rank, size) = (self.seat.rank, self.windows.len());
         let owners = (0..size).map(move |i| (rank + i) % size);
@@ -155,7 +154,7 @@ impl NodeExchange {
         parts.filter(|(_, part)| part.pattern.len > 0)
     }
 
-    /// A write: this rank's parts go to their places, except into a window that this rank owns and fills alone.
+    /// Write: copies this rank's parts, except into a window that it owns and fills alone.
     fn share(&mut self) -> Step {
         let own = self.window(self.seat.rank).room;
         let is_alone = |(w, p): &(Window, Part)| w.room == own && p.pattern.len == w.len;
@@ -171,7 +170,7 @@ impl NodeExchange {
         }
     }
 
-    /// A write: what is in this rank's window goes to the file.
+    /// Write: writes this rank's window to the file.
     fn put(&mut self, alone: Option<Part>) -> Step {
         let mine = self.mine().filter(|_| !self.failed);
         let Some((window, patterns)) = mine else {
@@ -199,7 +198,7 @@ impl NodeExchange {
         })
     }
 
-    /// A read: what anyone wants of this rank's window comes into it.
+    /// Read: fills this rank's window with what any rank wants of it.
     fn fill(&mut self) -> Step {
         let mine = self.mine().filter(|_| !self.failed);
         let wanted = mine.and_then(|(window, patterns)| Some((window, extent(&patterns)?)));
@@ -216,7 +215,7 @@ impl NodeExchange {
         })
     }
 
-    /// A read: all ranks learn how far the windows are filled.
+    /// Read: tells all ranks how far the windows are filled.
     fn tell(&mut self, got: u64) -> Step {
         let skipped = match self.mine().filter(|_| got > 0) {
             Some((window, patterns)) => extent(&patterns).map_or(0, |(lo, _)| lo - window.start),
@@ -228,7 +227,7 @@ impl NodeExchange {
         }
     }
 
-    /// A read: this rank takes what it wants of all windows.
+    /// Read: copies this rank's parts out of all windows.
     fn take(&mut self) -> Step {
         self.next = Next::Taken;
         Step::Share {

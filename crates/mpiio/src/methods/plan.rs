@@ -1,21 +1,22 @@
 //! # Plans: what a method does, a step at a time
 //!
 //! **Problem.** The same method runs in a program, over MPI, memory and servers, and in the simulator, over models and
-//! virtual time. Written twice, the two drift apart.
-//! **Idea.** A method is a state machine that is asked for its next [`Step`] and told what came of the one before. A step
-//! carries no bytes: it names stream positions, patterns and memory by role. Who drives the plan owns the memory, the
-//! messages and the servers: [`crate::shell`] in a program, crates/sim on virtual time.
+//! virtual time. Written twice, the two drift apart. **Idea.** A method is a state machine: it is asked for its next
+//! [`Step`] and given the result of the one before. A step carries no bytes: it names stream positions, patterns and
+//! memory by role. The driver of the plan owns memory, messages and servers: [`crate::shell`] in a program, crates/sim
+//! on virtual time.
 //!
 //! Rules for plans and drivers:
 //! - An [`Operate`] holds all operations of a step, enumerated lazily. There is no step for each operation.
-//! - *Collective steps* ([`Step::Exchange`], [`Step::Barrier`], [`Step::Confer`]) come in the same order on all ranks. It
-//!   follows from the patterns and hints that all ranks know, and never from a rank's own outcome: a rank whose
-//!   operation failed goes on with the collective steps and leaves out its operations.
-//! - *[`Step::Tell`] and [`Step::Hear`]* obey the same rule: whom a rank tells and hears, and when, follows from what all
-//!   ranks know. A rank whose operation failed tells all the same; the driver says so, and the peer's step fails. What
-//!   fails under a lock may be done anew, so nobody is told anything between [`Step::Lock`] and [`Step::Unlock`].
-//! - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half may
-//!   be filled again after one more barrier.
+//! - *Collective steps* ([`Step::Exchange`], [`Step::Barrier`], [`Step::Confer`]) come in the same order on all ranks.
+//!   The order follows from the patterns and hints that all ranks know, never from a rank's own results. A rank whose
+//!   operation failed continues with the collective steps and skips its operations.
+//! - - *[`Step::Tell`] and [`Step::Hear`]* obey the same rule: to whom a rank sends, from whom it receives, and when,
+//!   follows from what all ranks know. A rank whose operation failed sends nevertheless; the driver adds the failure,
+//!   and the peer's step fails. What fails under a lock may be repeated, so no rank sends anything between
+//!   [`Step::Lock`] and [`Step::Unlock`].
+//! - - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half
+//!   may be filled again after one more barrier.
 use crate::joint::Joint;
 use penstock_base::Op;
 use penstock_client::Form;
@@ -25,9 +26,9 @@ use std::ops::Range;
 /// A part of an access.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Where its bytes begin in the memory's stream.
+    /// Its position in the memory's stream.
     pub at: u64,
-    /// Where they lie in the file.
+    /// Its bytes in the file.
     pub pattern: Pattern,
 }
 
@@ -60,14 +61,14 @@ impl Window {
     }
 }
 
-/// Where a window's memory is.
+/// The memory of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// This rank's own.
+    /// Private to this rank.
     Scratch,
     /// One of the two halves of a rank's window that all ranks of a node share.
     Half {
-        /// Whose window.
+        /// The owner.
         owner: usize,
         /// 0 or 1.
         half: usize,
@@ -77,15 +78,15 @@ pub enum Room {
 /// The memory side of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// The caller's buffer; stream positions are the access's.
+    /// The caller's buffer; stream positions are those of the access.
     User,
-    /// What the last exchange brought, the ranks' bytes one after the other.
+    /// The result of the last exchange, with the ranks' bytes one after the other.
     Inbox,
-    /// Bytes lie in it as they lie in the file.
+    /// The order of bytes is that of the file.
     Window(Window),
 }
 
-/// Which way bytes move between a stream and windows.
+/// Direction of a copy between a stream and windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the stream into windows.
@@ -94,8 +95,8 @@ pub enum Way {
     Out,
 }
 
-/// What one rank tells another: a few numbers, such as positions, lengths, counts and times. Bytes of the file go by
-/// [`Step::Exchange`] and [`Step::Share`].
+/// The content of a message: a few numbers, such as positions, lengths, counts and times. Bytes of the file are moved
+/// by [`Step::Exchange`] and [`Step::Share`].
 pub type Words = [u64; 4];
 
 /// What a plan wants next.
@@ -103,65 +104,66 @@ pub type Words = [u64; 4];
 pub enum Step {
     /// File system operations.
     Operate(Operate),
-    /// Collective. Ranks send each other parts.
+    /// Collective. Ranks send parts to each other.
     Exchange {
-        /// What this rank sends, and to whom. Of a part for the receiver's own buffer it may be less than that rank expects:
-        /// where the file ends, or the operation failed.
+        /// What this rank sends, and to whom. A part for the receiver's own buffer may be shorter than that rank
+        /// expects: at the end of the file, or after a failure.
         send: Vec<(usize, Part)>,
-        /// Where that is.
+        /// The memory it is sent from.
         from: Memory,
-        /// What this rank gets, and from whom, by rank.
+        /// What this rank receives, and from whom, by rank.
         receive: Vec<(usize, Part)>,
-        /// Where it goes.
+        /// The memory it is received into.
         into: Memory,
     },
-    /// Copies parts between a stream and windows. Out of a half no more is copied than its owner told at the last barrier.
+    /// Copies parts between a stream and windows. From a half at most as much is copied as its owner announced at the
+    /// last barrier.
     Share {
-        /// Which way.
+        /// The direction.
         way: Way,
         /// The stream: the caller's buffer or the inbox.
         stream: Memory,
-        /// The windows and what goes into or comes out of each.
+        /// The windows with the parts copied into or out of them.
         parts: Vec<(Window, Part)>,
     },
-    /// Collective: goes on when all ranks are here.
+    /// Collective: waits for all ranks.
     Barrier {
-        /// The half of this rank's window that it has filled by reading, and how many bytes from its beginning: all ranks
-        /// are told.
+        /// The half of this rank's window that it has filled by reading, and the number of bytes: announced to all
+        /// ranks.
         filled: Option<(usize, u64)>,
     },
-    /// Collective: exchanges of a few words through all ranks, whose contents the driver knows already.
+    /// Collective: exchanges of a few words among all ranks, whose contents the driver already knows.
     Confer {
-        /// So many, one after the other.
+        /// Number of consecutive exchanges.
         times: u32,
     },
-    /// Tells one other rank of the program something. Waits for nobody, unless [`AHEAD`](crate::AHEAD) things that this rank
-    /// told are not heard yet: a plan whose ranks all tell first tells less.
+    /// Sends a message to one other rank of the program. Does not wait, unless [`AHEAD`](crate::AHEAD) messages of this
+    /// rank are not received yet: a plan whose ranks all send first must send fewer.
     Tell {
-        /// Whom.
+        /// The receiver.
         peer: usize,
-        /// What.
+        /// The message.
         words: Words,
     },
-    /// Waits for the next thing that one other rank tells this one: [`Outcome::Heard`]. Fails if that rank's own operations
-    /// have failed, or its plan is gone.
+    /// Receives the next message of one other rank: [`Outcome::Heard`]. Fails if that rank's own operations have
+    /// failed, or its plan has ended.
     Hear {
-        /// Whom.
+        /// The sender.
         peer: usize,
     },
-    /// Takes an exclusive lock on a range of the file. Until it is given up, reads are for writing back.
+    /// Takes an exclusive lock on a range of the file. Until it is released, reads are for writing back.
     Lock {
         /// File bytes.
         range: Range<i64>,
     },
-    /// Gives it up.
+    /// Releases the lock.
     Unlock {
-        /// What failed under the lock is done anew, and its error does not count.
+        /// Whether everything under the lock is to be repeated after a failure, whose error then does not count.
         again: bool,
     },
-    /// The access is over. It fails if a step failed whose error counts.
+    /// The access is complete. It fails if a step failed whose error counts.
     Finish {
-        /// Stream bytes moved here.
+        /// Stream bytes moved by this rank.
         moved: u64,
     },
 }
@@ -171,9 +173,9 @@ pub enum Step {
 pub struct Operate {
     /// Reads or writes.
     pub op: Op,
-    /// How they reach the bytes.
+    /// Their form.
     pub form: Form,
-    /// Where the bytes come from or go to.
+    /// The memory that the bytes come from or go to.
     pub memory: Memory,
     /// The operations, in order.
     pub cut: Cut,
@@ -184,21 +186,21 @@ pub struct Operate {
 /// One file system operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// What it covers of the file, and where in memory.
+    /// Its range of the file, with its position in memory.
     pub part: Part,
-    /// Pieces that are contiguous in file and memory, where the cut knows them.
+    /// Number of pieces that are contiguous in file and memory, where known.
     pub pieces: Option<u64>,
 }
 
 /// Operations, enumerated one by one.
 pub enum Cut {
-    /// Just these.
+    /// Exactly these.
     Parts(std::vec::IntoIter<Part>),
-    /// At most so many pieces that are contiguous in file and memory in each.
+    /// Operations of at most this many pieces that are contiguous in file and memory.
     Pieces {
-        /// What is cut.
+        /// The pattern that is cut.
         file: Pattern,
-        /// Its pieces that are left.
+        /// The remaining pieces.
         pieces: Box<Joint>,
         /// Pieces in an operation.
         at_most: usize,
@@ -264,23 +266,23 @@ impl Iterator for Cut {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done, with so many stream bytes: of a read, those before the end of the file; of parts that came from windows
-    /// or ranks, those that were there.
+    /// Success, with stream bytes: of a read, those before the end of the file; of parts from windows or ranks, those
+    /// that existed.
     Done(u64),
-    /// What another rank has told this one.
+    /// The message of another rank.
     Heard(Words),
     /// It failed.
     Failed {
-        /// The lock is gone with its server, so others may have changed what it covered.
+        /// Whether the lock was lost with its server, so that others may have changed what it covered.
         lock_lost: bool,
     },
 }
 
 impl Outcome {
-    /// Its bytes; none of a step that failed.
+    /// The bytes; 0 for a failed step.
     pub fn bytes(self) -> u64 {
         match self {
             Outcome::Done(bytes) => bytes,
@@ -288,7 +290,7 @@ impl Outcome {
         }
     }
 
-    /// What was heard, if the step was to hear and has not failed.
+    /// The message, if the step was to receive one and succeeded.
     pub fn words(self) -> Option<Words> {
         match self {
             Outcome::Heard(words) => Some(words),
@@ -302,32 +304,33 @@ impl Outcome {
     }
 }
 
-/// A method's way through one access of one rank.
+/// The state machine of a method for one access of one rank.
 pub trait Plan {
-    /// The next step. `last` is what came of the one before; of none, `Done(0)`. After [`Step::Finish`] it is not asked
-    /// again.
+    /// The next step. `last` is the result of the step before; `Done(0)` at first. After [`Step::Finish`] it is not
+    /// called again.
     fn next(&mut self, last: Outcome) -> Step;
 
-    /// The ranks that hear this one. They are told if its plan ends before its last step, so that none waits for ever.
+    /// The ranks that receive from this one. They are told if its plan ends before its last step, so that none waits
+    /// for ever.
     fn hearers(&self) -> Vec<usize> {
         Vec::new()
     }
 }
 
-/// An access of one rank by itself.
+/// An independent access of one rank.
 #[derive(Debug, Clone)]
 pub struct Alone {
     /// Reads or writes.
     pub op: Op,
-    /// What is wanted of the file; not empty.
+    /// The file side; not empty.
     pub file: Pattern,
-    /// Where it lies in memory.
+    /// The memory side.
     pub memory: Pattern,
     /// Bytes of the method's buffer.
     pub buffer: u64,
 }
 
-/// The plan of methods that are done in one step.
+/// The plan of methods with a single step.
 pub struct Once(Option<Operate>);
 
 impl Once {

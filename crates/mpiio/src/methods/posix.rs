@@ -1,12 +1,10 @@
 //! # posix: one contiguous operation for each region
 //!
-//! **Problem.** The interface every file system has moves one contiguous region a call.
-//! **Idea.** Do just that, many operations in flight; where file and memory regions do not align, one operation for
-//! each piece that is contiguous in both.
-//! **When it pays.** Few large regions; as the measure for everything else. `auto` does not offer it: `datatype` is
-//! never slower.
-//! **Parameters.** None. **Hint.** `penstock_method=posix`, `romio_pvfs2_posix_read`, `romio_pvfs2_posix_write`.
-//! **Source.** DT II.A, IV.C.
+//! **Problem.** The interface of every file system moves one contiguous region per call. **Idea.** Do just that, with
+//! many operations in flight. Where file and memory regions do not align, make one operation for each piece that is
+//! contiguous in both. **When it pays.** Few large regions; as the reference for everything else. `auto` does not offer
+//! it: `datatype` is never slower. **Parameters.** None. **Hint.** `penstock_method=posix`, `romio_pvfs2_posix_read`,
+//! `romio_pvfs2_posix_write`. **Source.** DT II.A, IV.C.
 use super::Method;
 use super::cost::{RankAccess, Terms};
 use super::plan::{Alone, Cut, Once, Plan};
@@ -35,12 +33,12 @@ impl Method {
     pub const POSIX: Method = Method::named(ROW.name);
 }
 
-/// At least a region's operation each, and the bytes wanted.
+/// At least one operation per region, and the wanted bytes.
 fn counts(shape: &model::AccessSummary, _: u64) -> (u64, u64) {
     (shape.regions(), shape.bytes)
 }
 
-/// A call for each region. Requests are many in flight: a round trip once, then what a request costs its two ends.
+/// A call for each region. Many requests are in flight: one round trip, then the cost of a request at its two ends.
 fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let each = if terms.by_call() {
         shape.regions() * terms.operation()
@@ -50,7 +48,7 @@ fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     each + shape.bytes * terms.byte()
 }
 
-/// This access's way.
+/// The plan of an access.
 fn plan(access: &Alone) -> Box<dyn Plan> {
     Once::plan(
         access,

@@ -1,15 +1,14 @@
 //! # sieve: whole extents through a buffer
 //!
-//! **Problem.** Many small regions close together: their requests cost more than the bytes between them.
-//! **Idea.** Read the whole extent, a buffer at a time, and pick the wanted bytes out in memory. A write reads the
-//! buffer, puts its bytes in and writes all of it back, holding an exclusive lock on just those bytes of the file; a
-//! buffer without holes is written without reading or locking.
-//! **When it pays.** Dense reads with small holes. Writes only where nobody else writes nearby.
-//! **Parameters.** Buffer size, 4 MiB. **Hint.** `penstock_method=sieve`, `romio_ds_read`, `romio_ds_write`,
-//! `ind_rd_buffer_size`, `ind_wr_buffer_size`.
-//! **Source.** DT II.B; operations and bytes as in table I: buffers follow each other from the first wanted byte to
-//! the last, a hole between two of them is not cut out (a buffer without any wanted byte is). A read-modify-write
-//! counts as one operation on its bytes; the bytes it reads before are counted apart.
+//! **Problem.** Many small regions close together: their requests cost more than the bytes between them. **Idea.** Read
+//! the whole extent, a buffer at a time, and copy the wanted bytes out in memory. A write reads the buffer, modifies
+//! its bytes and writes all of it back, holding an exclusive lock on exactly that range of the file. A buffer without
+//! holes is written without reading or locking. **When it pays.** Dense reads with small holes. Writes only where
+//! nobody else writes nearby. **Parameters.** Buffer size, 4 MiB. **Hint.** `penstock_method=sieve`, `romio_ds_read`,
+//! `romio_ds_write`, `ind_rd_buffer_size`, `ind_wr_buffer_size`. **Source.** DT II.B; operations and bytes as in table
+//! I. Buffers follow each other from the first wanted byte to the last. A hole between two of them is not skipped, but
+//! a buffer without any wanted byte is. A read-modify-write counts as one operation on its bytes; the bytes it reads
+//! first are counted separately.
 use super::Method;
 use super::cost::{RankAccess, Terms};
 use super::domains::part;
@@ -28,7 +27,7 @@ pub(super) const ROW: Row = Row {
         default: 4 << 20,
         meaning: "sieve buffer of reads, of writes",
     }),
-    // Sieved writes read first and lock out other writers.
+    // Sieving writes read first and exclude other writers.
     offered: |direction, _| direction == Op::Read,
     offered_when: "reads; writes only where a hint asks for it",
     counts,
@@ -45,7 +44,7 @@ impl Method {
     pub const SIEVE: Method = Method::named(ROW.name);
 }
 
-/// A lock that is lost with its server is taken anew this often, in case the server goes away again and again.
+/// How often a lock that is lost with its server is taken again, in case the server fails repeatedly.
 const LOSSES: u32 = 10;
 
 /// ⌈extent / buffer⌉ operations, and all bytes of the extent.
@@ -53,11 +52,11 @@ fn counts(shape: &model::AccessSummary, buffer: u64) -> (u64, u64) {
     (shape.extent.div_ceil(buffer), shape.extent)
 }
 
-/// All bytes of the extent, and the wanted ones copied.
+/// All bytes of the extent, and copying the wanted ones.
 fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let rewrite = match terms.direction {
         Op::Read => 1.0,
-        // Reads first, and keeps all other writers out meanwhile.
+        // Reads first, and excludes all other writers meanwhile.
         Op::Write => 2.0 * terms.place.ranks,
     };
     (shape.extent / terms.buffer).ceil() * terms.operation()
@@ -66,7 +65,7 @@ fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
         + shape.regions() * terms.costs.piece
 }
 
-/// This access's way.
+/// The plan of an access.
 fn plan(access: &Alone) -> Box<dyn Plan> {
     Box::new(Sieve {
         lo: access.file.bounds().0,
@@ -84,14 +83,14 @@ struct Sieve {
     moved: u64,
 }
 
-/// What is done next.
+/// The state of the plan.
 enum Next {
     Window,
-    /// A read: the buffer is filled as far as the file goes; what is wanted of it.
+    /// Read: the buffer is filled up to the end of the file; the part is what is wanted of it.
     Filled(Window, Part),
-    /// A write without holes: the buffer has its bytes.
+    /// Write without holes: the buffer has its bytes.
     Packed(Window),
-    /// A write with holes.
+    /// Write with holes.
     Rewriting(Rewrite),
     End,
 }
@@ -141,7 +140,7 @@ impl Sieve {
                 self.lo = hi;
                 break (window, part);
             }
-            // On to the buffer that holds the next wanted byte.
+            // Continues with the buffer that has the next wanted byte.
             let next = first_offset(file, part.at)?;
             self.lo += (next - self.lo) / step * step;
         };
@@ -164,7 +163,7 @@ impl Sieve {
         first
     }
 
-    /// Picks the wanted bytes out of a buffer that holds `got` bytes.
+    /// Copies the wanted bytes out of a buffer with `got` bytes.
     fn pick(&mut self, window: Window, part: &Part, got: u64) -> Step {
         let end = part.pattern.stream_at(window.start + got as i64);
         let there = Part {
@@ -184,8 +183,8 @@ impl Sieve {
     }
 }
 
-/// Puts bytes among those of a window of the file, under an exclusive lock on it. Where the lock is lost with its server
-/// it is taken anew and all is done again, from what the file holds then: nobody's bytes are overwritten.
+/// Read-modify-write of a window of the file under an exclusive lock. If the lock is lost with its server, it is taken
+/// again and everything is repeated from the current contents: nobody's bytes are overwritten.
 pub(super) struct Rewrite {
     window: Window,
     from: Memory,
@@ -206,7 +205,7 @@ enum Stage {
 }
 
 impl Rewrite {
-    /// Parts, with their places in a stream, into a window that holds all of them.
+    /// Puts parts, with their positions in a stream, into a window that contains all of them.
     pub(super) fn new(window: Window, from: Memory, parts: Vec<Part>) -> Rewrite {
         Rewrite {
             window,
@@ -218,7 +217,7 @@ impl Rewrite {
         }
     }
 
-    /// Whether it has ended without being done.
+    /// Whether it has ended unsuccessfully.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
     }

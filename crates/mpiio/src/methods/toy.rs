@@ -1,6 +1,6 @@
 //! # toy: three methods that show what a method is
 //!
-//! This file and three lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
+//! The methods consist of this file and three lines of [`super::TABLE`]. The tests below use them as users use any
 //! method: by hints, under `auto`, in collective calls, in statistics and in the manual.
 use super::cost::{RankAccess, Terms};
 use super::domains::Seat;
@@ -32,7 +32,7 @@ pub(super) const ALONE: Row = Row {
     },
 };
 
-/// Ranks meet, and each does what it wants.
+/// Ranks meet, and each performs its own access.
 pub(super) const EXCHANGE: Row = Row {
     name: "toy-exchange",
     summary: "ranks meet, and each does what it wants",
@@ -48,7 +48,7 @@ pub(super) const EXCHANGE: Row = Row {
     },
 };
 
-/// Ranks do what they want one after another: each hears from the one before it.
+/// Ranks perform their accesses one after another: each receives a message from the one before it.
 pub(super) const TURNS: Row = Row {
     name: "toy-turns",
     summary: "ranks take turns, each told by the one before it",
@@ -72,7 +72,7 @@ fn plan(access: &Alone) -> Box<dyn Plan> {
     Once::plan(access, Form::Structured, cut)
 }
 
-/// A barrier before what one rank does by itself.
+/// A barrier before an independent access.
 struct Meet {
     met: bool,
     then: Box<dyn Plan>,
@@ -120,7 +120,8 @@ mod tests {
     const RANKS: usize = 3;
     const BYTES: usize = 10_000;
 
-    /// Ranks write and read interleaved pieces of a file; rank 0's summary and answers after the write and the read.
+    /// Ranks write and read interleaved pieces of a file; returns rank 0's summary, and the results after the write and
+    /// the read.
     fn interleaved(hints: &[(&str, &str)], collective: bool) -> (crate::FileSummary, [Info; 2]) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f").display().to_string();
@@ -196,7 +197,7 @@ mod tests {
         assert!(reason.contains("in place of toy-exchange"), "{reason}");
     }
 
-    /// All ranks write the same bytes: those of the last turn stay.
+    /// All ranks write the same bytes: those of the last turn remain.
     #[test]
     fn ranks_take_turns() {
         interleaved(&[("penstock_method", "toy-turns")], true);
@@ -216,7 +217,7 @@ mod tests {
                 let from = &mut Source::from_slice(&mine);
                 let wrote = file.write(Where::At(0), true, from, &Datatype::byte());
                 assert_eq!(wrote.unwrap(), 1000);
-                // Nobody begins the next call before all have looked.
+                // No rank begins the next call before all have checked.
                 file.sync().unwrap();
                 let found = std::fs::read(&path).unwrap();
                 assert_eq!(found, [turn * 10 + RANKS as u8 - 1; 1000]);
@@ -238,7 +239,7 @@ mod tests {
             let chosen = written.get("penstock_method_chosen").unwrap();
             let reason = written.get("penstock_method_reason").unwrap();
             match (collective, cb) {
-                // Only methods that exchange are left, and the toy costs more.
+                // Only methods that exchange are left, and the toy is more expensive.
                 (_, "enable") => {
                     assert_eq!(chosen, "node-exchange", "{reason}");
                     assert!(reason.contains("next toy-exchange"), "{reason}");

@@ -1,21 +1,20 @@
 //! # two-phase: aggregators own parts of the file
 //!
-//! **Problem.** The ranks of a collective call together want whole stretches of the file, each alone only crumbs.
-//! **Idea.** Some ranks, the aggregators, own a part of the accessed extent each. Every rank knows every rank's pattern,
-//! so sender and aggregator compute alike, in closed form, what goes between them: a pattern cut at a window. In
-//! rounds of one buffer per aggregator the ranks exchange data, and the aggregator reads or writes its window in one
-//! operation. A window of a write that has holes goes out as what was received, one structured operation for each
-//! rank: bytes that nobody wrote are never written back, and no lock is needed.
-//! **When it pays.** Small interleaved pieces, where the exchange is cheaper than the requests.
-//! **Parameters.** Aggregators (all ranks), buffer (4 MiB). **Hint.** `penstock_method=two-phase`, `cb_nodes`,
-//! `cb_buffer_size`, `cb_config_list`, `romio_cb_read`, `romio_cb_write`.
-//! **Source.** DT II.C, table I.
+//! **Problem.** The ranks of a collective call together access large contiguous ranges, each of them only small pieces.
+//! **Idea.** Some ranks, the aggregators, own a part of the accessed extent each. Every rank knows every rank's
+//! pattern. Sender and aggregator therefore compute alike, in closed form, what is sent between them: a pattern cut at
+//! a window. In rounds of one buffer per aggregator the ranks exchange data, and the aggregator reads or writes its
+//! window in one operation. In a write, a window with holes is written as received, one structured operation for each
+//! rank. Bytes that nobody wrote are never written back, and no lock is needed. **When it pays.** Small interleaved
+//! pieces, where the exchange is cheaper than the requests. **Parameters.** Aggregators (all ranks), buffer (4 MiB).
+//! **Hint.** `penstock_method=two-phase`, `cb_nodes`, `cb_buffer_size`, `cb_config_list`, `romio_cb_read`,
+//! `romio_cb_write`. **Source.** DT II.C, table I.
 //!
-//! Two rule sets ([`Rules`]): this library's, and ROMIO's for the simulator, which adds what ROMIO's ranks tell each other
-//! and its reading of windows with holes.
+//! Two rule sets ([`Rules`]): Penstock's, and ROMIO's for the simulator, which adds ROMIO's messages between ranks and
+//! its reading of windows with holes.
 //!
-//! An error of one rank does not stop the others' rounds: it sends nothing more of use, and the caller agrees on the
-//! outcome at the end.
+//! An error of one rank does not stop the others' rounds. It sends no more useful data, and the caller agrees on the
+//! result at the end.
 use super::Method;
 use super::cost::{RankAccess, Terms};
 use super::domains::{self, Coverage, Rules, Seat, extent};
@@ -25,7 +24,8 @@ use super::sieve::Rewrite;
 use penstock_base::Op;
 use penstock_client::Form;
 
-/// ROMIO's small collective operations before the first round: beginnings, ends, shares of the domains, number of rounds.
+/// ROMIO's small collective operations before the first round: beginnings, ends, shares of the domains, number of
+/// rounds.
 const ROMIO_BEGIN: u32 = 4;
 /// And in each round: how much comes from whom.
 const ROMIO_ROUND: u32 = 1;
@@ -51,14 +51,14 @@ impl Method {
     pub const TWO_PHASE: Method = Method::named(ROW.name);
 }
 
-/// The domains' work; each byte is a message's as well, packed and unpacked, and a round ends with a second barrier.
+/// Work of the domains; each byte is also sent, packed and unpacked, and a round ends with a second barrier.
 fn cost(terms: &Terms<'_>, shapes: &[RankAccess], aggregate_extent: f64) -> f64 {
     let messages =
         |bytes: f64, regions: f64| bytes * terms.costs.message_byte + regions * terms.costs.piece;
     domains::cost(terms, shapes, aggregate_extent, messages, 2.0)
 }
 
-/// This rank's side of a collective access.
+/// This rank's plan of a collective access.
 pub(crate) fn plan(seat: Seat) -> Box<dyn Plan> {
     Box::new(TwoPhase {
         seat,
@@ -81,7 +81,7 @@ struct TwoPhase {
     /// This rank's own window in this round.
     mine: Option<Mine>,
     moved: u64,
-    /// One of this rank's own operations failed.
+    /// Whether one of this rank's own operations failed.
     failed: bool,
     coverage: Coverage,
 }
@@ -90,24 +90,24 @@ struct TwoPhase {
 struct Mine {
     /// From the first byte that is wanted to the last.
     window: Window,
-    /// What each rank wants of it, with its place among the bytes that ranks send.
+    /// What each rank wants of it, with its position among the bytes that ranks send.
     wanted: Vec<(usize, Part)>,
 }
 
-/// What is done next.
+/// The state of the plan.
 enum Next {
     Begin,
     Round,
     Move,
-    /// A read: this rank's window is filled.
+    /// Read: this rank's window is filled.
     Filled,
-    /// A read: this rank has its parts.
+    /// Read: this rank has its parts.
     Taken,
-    /// A write: the ranks' parts are here.
+    /// Write: the ranks' parts were received.
     Received,
-    /// A write: they are in their places.
+    /// Write: they are in their places.
     Packed,
-    /// A write with holes by ROMIO's rules.
+    /// Write with holes by ROMIO's rules.
     Rewriting(Rewrite),
 }
 
@@ -160,7 +160,7 @@ impl Plan for TwoPhase {
 }
 
 impl TwoPhase {
-    /// Looks up who wants what of which window in the next round; false after the last one.
+    /// Determines who wants what of which window in the next round; false after the last one.
     fn begin_round(&mut self) -> bool {
         let Some(windows) = self.seat.schedule.round(self.round) else {
             return false;
@@ -178,7 +178,7 @@ impl TwoPhase {
         true
     }
 
-    /// A write: this rank's parts go to their owners.
+    /// Write: sends this rank's parts to their owners.
     fn send(&mut self) -> Step {
         let send = std::mem::take(&mut self.parts);
         self.moved += send.iter().map(|(_, p)| p.pattern.len).sum::<u64>();
@@ -200,7 +200,7 @@ impl TwoPhase {
         }
     }
 
-    /// A read: each rank gets what it wants of the first `got` bytes of this rank's window.
+    /// Read: sends each rank what it wants of the first `got` bytes of this rank's window.
     fn hand_out(&mut self, got: u64) -> Step {
         let mut send = Vec::new();
         let mut from = Memory::User;
@@ -223,7 +223,7 @@ impl TwoPhase {
         }
     }
 
-    /// A write: what the ranks sent goes into this rank's window of the file.
+    /// Write: writes what the ranks sent to this rank's window of the file.
     fn put(&mut self) -> Step {
         let Some(mine) = self.mine.as_ref().filter(|_| !self.failed) else {
             return self.next(Outcome::Done(0));

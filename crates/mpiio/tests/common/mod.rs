@@ -1,4 +1,4 @@
-//! What the tests share: places to run in, and patterns with their flat models.
+//! Shared parts of the tests: places to run in, and patterns with their flat models.
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;
 use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};
@@ -105,7 +105,7 @@ impl TestFileSystem {
         self.servers.remove(index).stop();
     }
 
-    /// A process of its own, as each rank has one.
+    /// A separate process, as each rank has one.
     pub fn process(&self) -> Arc<Process> {
         Arc::new(Process::new(self.environment.clone()))
     }
@@ -162,7 +162,7 @@ impl TestFileSystem {
     }
 }
 
-/// A directory in memory where there is one: the tests sync often and are not about disks.
+/// A directory in memory if there is one: the tests sync often and do not concern disks.
 fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap())
 }
@@ -171,12 +171,12 @@ pub fn byte() -> Datatype {
     Datatype::byte()
 }
 
-/// A datatype of bytes that lie as a loop says.
+/// A datatype of bytes with the layout of a loop.
 pub fn of(layout: Loop) -> Datatype {
     Datatype::opaque(layout).unwrap()
 }
 
-/// Regions (offset, length) of a range of a tiled loop, the slow and plain way.
+/// Regions (offset, length) of a range of a tiled loop, computed naively.
 pub fn flatten(pattern: &Pattern) -> Vec<(i64, u64)> {
     let mut regions = Vec::new();
     let mut cursor = pattern.cursor();
@@ -186,14 +186,14 @@ pub fn flatten(pattern: &Pattern) -> Vec<(i64, u64)> {
     regions
 }
 
-/// A byte that tells where it comes from.
+/// A byte that identifies its origin.
 pub fn mark(rank: usize, stream: u64) -> u8 {
     (stream.wrapping_mul(37) ^ (stream >> 8).wrapping_mul(11) ^ (rank as u64).wrapping_mul(101))
         as u8
         | 1
 }
 
-/// A memory buffer whose stream bytes are a rank's marks, or zero to read into.
+/// A memory buffer whose stream bytes are a rank's marks, or zero for reading.
 pub struct Memory {
     pub bytes: Vec<u8>,
     pub base: usize,
@@ -201,7 +201,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `len` stream bytes of a tiled loop; the buffer has room on both sides and is filled with 0xEE.
+    /// `len` stream bytes of a tiled loop; the buffer has margins on both sides and is filled with 0xEE.
     pub fn new(tile: &Loop, len: u64) -> Memory {
         let pattern = Pattern::new(0, tile.clone(), 0, len).unwrap();
         let (lo, hi) = pattern.bounds();
@@ -247,7 +247,7 @@ impl Memory {
         out
     }
 
-    /// No byte outside the pattern was touched.
+    /// Checks that no byte outside the pattern has changed.
     pub fn check_surroundings(&self) {
         let mut inside = vec![false; self.bytes.len()];
         for (offset, len) in flatten(&self.pattern) {

@@ -1,4 +1,4 @@
-//! What all ranks learn: errors, arguments that differ, the method chosen.
+//! What all ranks learn: errors, arguments that differ, the chosen method.
 use super::*;
 
 everywhere!(
@@ -44,7 +44,7 @@ fn errors_reach_every_rank(site: &TestFileSystem) {
                 assert!(told.message.contains("before this call: rank 1"), "{told}");
                 file.sync().unwrap();
             }
-            // The file goes on working.
+            // The file stays usable.
             let good = file.write(
                 Where::At(0),
                 true,
@@ -129,7 +129,7 @@ fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &TestFileSystem) {
                 view(&file, DataRep::External32).unwrap();
             }
             assert_eq!(bad(&file, form, rank), rank == 1, "{name}");
-            // Calls that do not meet go on.
+            // Calls that do not meet continue.
             write_at(&file, 0, b"0").unwrap();
             let e = meet(&file).unwrap_err();
             assert_eq!(e.class, ErrorClass::Arg, "{name}: {e}");
@@ -148,7 +148,7 @@ fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &TestFileSystem) {
         }
         assert_eq!(file.close().unwrap_err().class, ErrorClass::File);
     });
-    // A method that exchanges fails before a byte has moved; what fails on all ranks is told to nobody.
+    // A method that exchanges fails before a byte has moved; a failure on all ranks is not reported again.
     run(2, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "told", rdwr()).unwrap();
@@ -223,7 +223,7 @@ fn whoever_goes_another_way_after_an_error_hangs_nobody(site: &TestFileSystem) {
         };
         let e = differs.unwrap_err();
         assert_eq!(e.class, ErrorClass::NotSame, "{e}");
-        // The loops that some have not heard are told again.
+        // Loops that some ranks have not received are sent again.
         write().unwrap();
         if rank == 0 {
             assert_eq!(write().unwrap_err().class, ErrorClass::NotSame);
@@ -316,7 +316,7 @@ fn info_tells_what_was_chosen(site: &TestFileSystem) {
                 "{key} is not in the table"
             );
         }
-        // Rank 0's hints hold.
+        // Rank 0's hints are used.
         let mine = if rank == 0 { "posix" } else { "sieve" };
         file.set_info(&Info::from_iter([("penstock_method", mine)]))
             .unwrap();

@@ -43,7 +43,7 @@ fn split_collectives(site: &TestFileSystem) {
     });
 }
 
-/// Starts a write of `bytes` and returns where its outcome will arrive.
+/// Starts a write of `bytes`; returns the receiver of its result.
 fn start_write(
     file: &File,
     at: Where,
@@ -114,7 +114,7 @@ fn nonblocking(site: &TestFileSystem) {
     });
 }
 
-/// Lets rank 0 do something first, and the others when it is through.
+/// Lets rank 0 do something first, and the others after it.
 fn one_after_another(
     rank: usize,
     told: &Mutex<mpsc::Receiver<()>>,
@@ -170,7 +170,7 @@ fn collective_accesses_without_exchange_wait_for_nobody(site: &TestFileSystem) {
     });
 }
 
-/// Large regions, for which an exchange is never the choice: the second, fourth, fifth and sixth access do not meet.
+/// Large regions, for which an exchange is never chosen: the second, fourth, fifth and sixth access do not meet.
 #[test]
 fn regular_accesses_meet_now_and_then() {
     let site = TestFileSystem::direct();
@@ -197,7 +197,7 @@ fn regular_accesses_meet_now_and_then() {
             );
             one_after_another(rank, &told, &tell, || (0..quiet).for_each(|_| write()));
         }
-        // An error in an access that does not meet reaches everyone.
+        // An error in an access that does not meet reaches all ranks.
         write();
         let bad = file.write(
             Where::At(-(rank as i64)),
@@ -263,7 +263,7 @@ fn nonblocking_collectives_mix_with_blocking_ones(site: &TestFileSystem) {
             assert!(both[..700].iter().all(|b| *b == value));
             assert!(both[700..].iter().all(|b| *b == value + 100));
         }
-        // An error of one rank is everyone's, also here.
+        // An error of one rank is everybody's here too.
         let (told, outcome) = mpsc::channel();
         let at = if rank == 1 { -1 } else { 0 };
         file.start_write(

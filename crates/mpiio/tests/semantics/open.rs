@@ -90,7 +90,7 @@ fn append_and_sequential(site: &TestFileSystem) {
             &byte(),
         )
         .unwrap();
-        // The new view begins where the pointer is: after two times five bytes.
+        // The new view begins at the pointer: after two times five bytes.
         set_view(&file, DISPLACEMENT_CURRENT, &Loop::bytes(1));
         assert_eq!(file.view().disp, 10);
         assert_eq!(file.position_shared().unwrap(), 0);

@@ -35,7 +35,7 @@ fn pointers_and_positions(site: &TestFileSystem) {
             )
             .unwrap();
         assert_eq!((got, file.position().unwrap()), (8, 5));
-        // Bytes 10..1000 hold 61 whole tiles and one of 14 bytes, of which 8 are seen: 124 etypes.
+        // Bytes 10..1000 contain 61 whole tiles and one of 14 bytes, of which 8 are visible: 124 etypes.
         file.seek(0, Whence::End).unwrap();
         assert_eq!(file.position().unwrap(), 124);
         file.seek(-4, Whence::End).unwrap();
@@ -134,7 +134,7 @@ fn each_open_has_a_shared_pointer(site: &TestFileSystem) {
                 shared(&first, &[1; 10]);
                 first.sync().unwrap();
                 assert_eq!(first.position_shared().unwrap(), 20);
-                // One begins at the end, and the other's moves change nothing of it, nor does an open of one rank.
+                // One begins at the end; neither the other's moves nor an open of one rank change it.
                 let second = try_open(site, second, "twice", rdwr() | Amode::APPEND).unwrap();
                 first.seek_shared(3, Whence::Set).unwrap();
                 let alone = ThreadComm::group(1).remove(0);
@@ -147,7 +147,7 @@ fn each_open_has_a_shared_pointer(site: &TestFileSystem) {
                 assert_eq!(second.position_shared().unwrap(), 34);
                 assert_eq!(first.position_shared().unwrap(), 3);
                 assert_eq!(alone.position_shared().unwrap(), 5);
-                // What nobody has moved a new view sets to 0.
+                // An unused pointer is set to 0 by a new view.
                 set_view(&second, 4, &Loop::bytes(1));
                 assert_eq!(second.position_shared().unwrap(), 0);
                 alone.close().unwrap();

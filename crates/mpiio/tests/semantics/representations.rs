@@ -71,7 +71,7 @@ fn external32_everywhere(site: &TestFileSystem) {
                     &int,
                 )
                 .unwrap();
-            // Reading on, one finds the end of the file or the hole to the next round's data.
+            // A continued read finds the end of the file, or the hole before the next round's data.
             assert!(got >= 16);
             assert_eq!(&back[..16], native);
             file.sync().unwrap();

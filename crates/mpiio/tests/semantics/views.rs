@@ -1,4 +1,4 @@
-//! Views and datatypes, the odd ones too.
+//! Views and datatypes, including odd ones.
 use super::*;
 
 everywhere!(
