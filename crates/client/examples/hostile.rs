@@ -1,16 +1,16 @@
-//! Clients that mean harm, and one that does not, against a running deployment.
+//! Hostile clients, and a well-behaved one, against a running deployment.
 //!
-//! `hostile attack DEPLOYMENT CONNECTIONS SECONDS SEED [WAY]` opens connections to all servers in turn, each of which
-//! misbehaves in one of the ways of [`Way`] until the time is over. It knows the client key, as anybody's program on
-//! a compute node would, and prints one JSON line: what was tried, and what a server should have refused and did not.
-//! With WAY, such as `Flood`, all of them misbehave in that way.
+//! `hostile attack DEPLOYMENT CONNECTIONS SECONDS SEED [WAY]` opens connections to all servers in turn. Each misbehaves
+//! in one of the ways of [`Way`] until the time is over. It knows the client key, as any program on a compute node
+//! would. It prints one JSON line: what was tried, and what a server should have refused and did not. With WAY, such as
+//! `Flood`, all of them misbehave in that way.
 //!
-//! `hostile good DEPLOYMENT SECONDS` writes, reads back and compares through the servers' request path, asks for a
-//! name each time, and prints its rate, its slowest round and its errors.
+//! `hostile good DEPLOYMENT SECONDS` writes, reads back and compares by requests, and asks for a name each time. It
+//! prints its rate, its slowest round and its errors.
 //!
-//! `hostile hold DEPLOYMENT FILES [shortcuts]` opens so many files, writes to each on every server and prints one line. At
-//! the end of its input it reads everything back, syncs and closes the files, and prints its errors and how many files
-//! this process had open.
+//! `hostile hold DEPLOYMENT FILES [shortcuts]` opens so many files, writes to each on every server and prints one line.
+//! At the end of its input it reads everything back, syncs and closes the files. It prints its errors and how many
+//! files this process had open.
 mod raw;
 
 use penstock_client::{Client, ClientOptions, Form, Identity, OpenOptions};
@@ -57,7 +57,7 @@ enum Way {
     Hoarder,
     /// Capabilities that are forged, widened or expired.
     Forger,
-    /// Accesses of 2^60 pieces in a hundred bytes.
+    /// Accesses of 2^60 pieces, described in a hundred bytes.
     Endless,
     /// Announces a message and a payload of a mebibyte each, and sends nothing of them.
     Announcer,

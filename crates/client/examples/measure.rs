@@ -1,5 +1,5 @@
-//! What the forms of access cost on this machine, beside the plain system calls on the same file
-//! system: `cargo run --release -p penstock-client --example measure -- [PART [DIRECTORY]]`.
+//! Costs of the forms of access on this machine, compared with plain system calls on the same file system. Run
+//! `cargo run --release -p penstock-client --example measure -- [PART [DIRECTORY]]`.
 #![allow(clippy::unwrap_used)]
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -37,7 +37,7 @@ fn timed(f: impl FnOnce()) -> Took {
     }
 }
 
-/// The fastest of seven runs: what else runs on the machine only adds.
+/// The fastest of seven runs: other load only adds time.
 fn best(mut f: impl FnMut()) -> Took {
     let mut runs: Vec<_> = (0..7).map(|_| timed(&mut f)).collect();
     runs.sort_by_key(|t| t.clock);

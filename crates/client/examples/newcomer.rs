@@ -1,7 +1,7 @@
-//! Newcomers (docs/decisions/0027-munge.md), honest and otherwise. Needs munged, and a deployment that takes MUNGE.
+//! Newcomers (docs/decisions/0027-munge.md), honest and hostile. Needs munged, and a deployment that takes MUNGE.
 //!
-//! - `newcomer offer DEPLOYMENT`: makes a MUNGE credential for a connection of its own, prints it, keeps the connection until its
-//!   standard input ends, then shows it there
+//! - `newcomer offer DEPLOYMENT`: makes a MUNGE credential for a connection of its own and prints it. It keeps the
+//!   connection until its standard input ends, then shows the credential there
 //! - `newcomer show DEPLOYMENT TEXT`: an attacker, who shows somebody else's MUNGE credential, for a key of his own
 //! - `newcomer again DEPLOYMENT`: shows one on another connection than it was made for, for the right key
 //! - `newcomer replay DEPLOYMENT`: shows one that somebody has decoded before

@@ -1,4 +1,4 @@
-//! Reads a file from its beginning to its end, over and over, as the user that runs it.
+//! Reads a file from beginning to end, repeatedly, as the user that runs it.
 //!
 //! `reader DEPLOYMENT PATH PIECE SECONDS` reads pieces of PIECE bytes, by descriptors where the user gets them. Prints one JSON line:
 //! bytes per second, how many bytes came by descriptors, and how many by requests.

@@ -1,4 +1,4 @@
-//! A user who may read one file and means harm to the users that write it.
+//! A hostile user who may read one file, against the users who write it.
 //!
 //! `stranger DEPLOYMENT PATH SECONDS` opens PATH for reading, over and over until the time is over, and
 //!
@@ -9,12 +9,13 @@
 //!
 //! Prints one JSON line: what it got. It holds everything until the end.
 //!
-//! `stranger take DEPLOYMENT PATH SECONDS` takes all connections to all servers that it gets, and by those to the first data
-//! server as many shared locks on bytes of PATH as it gets in that time. Prints one JSON line and holds everything until
-//! the end of its input.
+//! `stranger take DEPLOYMENT PATH SECONDS` takes as many connections to all servers as it gets. By those to the first
+//! data server it takes as many shared locks on bytes of PATH as it gets in that time. Prints one JSON line and holds
+//! everything until the end of its input.
 //!
-//! `stranger cut DEPLOYMENT PATH SECONDS` is the owner of PATH: it gets descriptors of the file's objects and cuts them to nothing and
-//! makes them as long as before, over and over, past the servers. Prints one JSON line: how many it got, and how often it cut.
+//! `stranger cut DEPLOYMENT PATH SECONDS` is the owner of PATH. It gets descriptors of the file's objects, and
+//! repeatedly truncates them to nothing and extends them again, without the servers. Prints one JSON line: how many it
+//! got, and how often it cut.
 mod raw;
 
 use penstock_rpc::deployment::Deployment;

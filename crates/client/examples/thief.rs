@@ -1,12 +1,12 @@
-//! A user who has stolen a data server's key, and tries what it may be good for.
+//! A user who has stolen a data server's key, and tries what it allows.
 //!
-//! `thief DEPLOYMENT SERVER PATH OWNER OWNER_CREDENTIAL`: DEPLOYMENT is a directory with the deployment file, the client key and
-//! `data-SERVER.key`; the thief's own credential is where clients look for it. PATH belongs to user OWNER and is closed to
-//! others. OWNER_CREDENTIAL brings one capability of the owner, as every client shows it to the server whose key was
-//! stolen.
+//! `thief DEPLOYMENT SERVER PATH OWNER OWNER_CREDENTIAL`: DEPLOYMENT is a directory with the deployment file, the
+//! client key and `data-SERVER.key`. The thief's own credential is where clients look for it. PATH belongs to user
+//! OWNER and is closed to others. OWNER_CREDENTIAL brings one capability of the owner, as every client shows it to the
+//! server whose key was stolen.
 //!
-//! Prints a JSON object for each attempt: what was tried, where, the kind and the text of the refusal, or that it was `granted`.
-//! Those with `own` are what the key is good for: they show that the forgeries are well made.
+//! Prints a JSON object for each attempt: what was tried, where, and the kind and text of the refusal, or that it was
+//! `granted`. Attempts with `own` are what the key allows: they show that the forgeries are well made.
 mod raw;
 
 use penstock_layout::{Layout, ServerId};

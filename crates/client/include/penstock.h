@@ -2,7 +2,7 @@
  *
  * Link with libpenstock_capi.a (cargo build -p penstock-capi), -lpthread -ldl -lm.
  *
- * Functions return 0 or a count of bytes, and -1 on failure; then penstock_last_error() says what went
+ * Functions return 0 or a count of bytes, and -1 on failure. Then penstock_last_error() says what went
  * wrong, where, and what to do, and penstock_last_errno() gives the nearest errno. Both belong to the
  * calling thread. A client and its files may be used by several threads at once.
  */
@@ -28,8 +28,9 @@ enum {
 };
 
 /* A regular pattern: `block` bytes, repeated counts[0] times every strides[0] bytes, all that counts[1]
- * times every strides[1] bytes, and so on: levels 0 to levels-1, innermost first, beginning at `offset`
- * (a file offset, or a distance from the buffer's start). At most 16 levels; 0 levels = one block. */
+ * times every strides[1] bytes, and so on. Levels are 0 to levels-1, innermost first. The pattern begins
+ * at `offset` (a file offset, or a distance from the buffer's start). At most 16 levels; 0 levels = one
+ * block. */
 typedef struct penstock_loop {
     int64_t offset;
     uint64_t block;

@@ -1,11 +1,12 @@
-//! How many operations of a client run at once. Each uses at most one connection per server, so this bounds those too.
+//! Admission control: how many operations of a client run at once. Each uses at most one connection per server, so this
+//! bounds those too.
 use crate::guard::guard;
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_host::time::now;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// How many operations run at once.
+/// A counting semaphore.
 #[derive(Debug)]
 pub(crate) struct Admission {
     state: Mutex<Places>,
@@ -15,7 +16,7 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Places {
     free: usize,
-    /// Nobody is woken when nobody waits: that would be a system call for each access.
+    /// Waiting threads: without any, no wake-up is needed, which would be a system call for each access.
     waiting: usize,
 }
 

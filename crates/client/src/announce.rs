@@ -1,7 +1,7 @@
-//! What a process says of its program to the metadata server ([`ProgramInfo`]).
+//! The registration of a process's program at the metadata server ([`ProgramInfo`]).
 //!
-//! The environment of a job and `/proc` are read once; nothing is asked of anybody. *Source*: the manuals of Slurm, PBS, LSF
-//! and Flux for a job's name; those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
+//! The environment of a job and `/proc` are read once; nothing is asked of anybody. *Source*: the manuals of Slurm,
+//! PBS, LSF and Flux for a job's name. Those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
 use penstock_wire::message::{MAX_COMMAND, MAX_PROGRAM_NAME, ProgramInfo};
 use std::ffi::OsString;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub fn program() -> ProgramInfo {
     program_as(&command)
 }
 
-/// The same by another command than the one that started it.
+/// The same for another command than the one that started it.
 pub fn program_as(command: &[u8]) -> ProgramInfo {
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     of(|name| std::env::var_os(name), host.trim_ascii(), command)

@@ -1,18 +1,18 @@
 //! Consistency check and repair of a whole deployment.
 //!
-//! Problem: after crashes and partial failures there can be objects without a file (the space is lost), files
-//! whose objects are damaged or elsewhere, and metadata that does not agree with itself. Idea: list files
-//! and objects by id, page by page, and merge; ask each data server to examine its store; walk the name
-//! space both by id and by path, which must agree. Memory is bounded by the pages, whatever the size.
+//! Problem: crashes and partial failures can leave objects without a file (lost space), files whose objects are damaged
+//! or misplaced, and inconsistent metadata. Idea: list files and objects by id, page by page, and merge. Ask each data
+//! server to verify its store. Walk the name space both by id and by path, which must agree. Memory is bounded by the
+//! pages, whatever the size.
 //!
-//! It runs beside normal work. Ids are never used twice and a file is always known before its objects, so
-//! an object whose file is not there has lost it for good; those found are looked at again after a
-//! grace period, because their removal may be under way. Repair frees such orphans, corrects the
-//! numbers of users' files and bytes, and does nothing else. It
-//! does not touch objects that may be newer than the metadata: ids that these never gave out, or gave out since they and a store
-//! agreed last, and all on a store that is newer than they know. Then the metadata are an older copy or new, and the objects
-//! may be all that is left of their files. Nor does it free more orphans than [`HANDFUL`] and one in [`MANY`] objects without a
-//! word: so many tell of lost names rather than of a crash.
+//! It runs beside normal work. Ids are never reused and a file is always known before its objects, so an object without
+//! a file has lost it for good. Those found are checked again after a grace period, because their removal may be in
+//! progress. Repair removes such orphans, corrects the counts of users' files and bytes, and does nothing else. It does
+//! not touch objects that may be newer than the metadata. These are ids that the metadata never issued, and ids issued
+//! since the metadata and a store last agreed. They are also all objects on a store that is newer than the metadata
+//! know. In these cases the metadata are an older copy or new, and the objects may be all that is left of their files.
+//! Nor does it remove more orphans than [`HANDFUL`] and one in [`MANY`] objects without an explicit option. So many
+//! indicate lost names rather than a crash.
 mod asking;
 mod bytes;
 mod counts;
@@ -33,14 +33,14 @@ use std::time::Duration;
 
 /// Files or objects of one page.
 const PAGE: u32 = 2048;
-/// Entries of one page of a directory while walking; one page is kept for each directory on the way down.
+/// Entries of one page of a directory during the walk; one page is kept for each directory on the way down.
 const WALK_PAGE: u32 = 256;
-/// Objects without a file that one run looks at again; further ones wait for the next run.
+/// Most objects without a file that one run checks again; others wait for the next run.
 const MAX_CANDIDATES: usize = 1 << 20;
 /// A directory tree deeper than this is not walked further.
 const MAX_DEPTH: usize = 4096;
 
-/// So many orphans are freed without asking, however few objects there are.
+/// This many orphans are removed without asking, however few objects there are.
 pub const HANDFUL: u64 = 16;
 /// More than one orphan in so many objects is more than a crash leaves.
 pub const MANY: u64 = 100;
@@ -48,17 +48,17 @@ pub const MANY: u64 = 100;
 /// How to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Free orphans.
+    /// Remove orphans.
     pub repair: bool,
-    /// With `repair`: also free objects whose ids the metadata store never gave out. Only for a store that
-    /// is known to be the right one.
+    /// With `repair`: also remove objects whose ids the metadata store never issued. Only for a store that is known to
+    /// be the right one.
     pub free_unknown: bool,
-    /// With `repair`: also free more orphans than [`HANDFUL`] and one in [`MANY`] objects.
+    /// With `repair`: also remove more orphans than [`HANDFUL`] and one in [`MANY`] objects.
     pub free_many: bool,
     /// Accept truncated objects and those with damaged records as they are, so that their files can be used
     /// again. The missing bytes are lost for good.
     pub accept_damaged: bool,
-    /// Time between finding an orphan and looking again.
+    /// Time between finding an orphan and checking again.
     pub grace: Duration,
     /// Findings listed one by one; further ones are counted.
     pub max_findings: usize,
@@ -104,10 +104,10 @@ pub enum FindingKind {
     MissingServer,
     /// Metadata that does not agree with itself or cannot be read.
     DamagedMetadata,
-    /// The metadata note another number of files for a user than there are. Repair corrects it.
+    /// The metadata have a wrong count of files for a user. Repair corrects it.
     WrongCount,
-    /// A data server, or the metadata server, counts another number of bytes for a user than the user's objects have. Repair has
-    /// the data server count anew.
+    /// A data server, or the metadata server, has a wrong count of bytes for a user. Repair makes the data server count
+    /// again.
     WrongBytes,
     /// A data server that cannot be asked.
     SilentServer,
@@ -130,7 +130,7 @@ pub struct CheckFinding {
     /// The object's length in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Repair has dealt with it.
+    /// Whether repair has fixed it.
     pub mended: bool,
     /// What, where, and what to do.
     pub message: String,
@@ -157,9 +157,10 @@ pub struct CheckReport {
     pub orphan_bytes: u64,
     /// Users with limits on bytes.
     pub limited_users: u64,
-    /// Of these on one data server each, those whose bytes changed or were being counted while they were compared.
+    /// Of these on one data server each, those that were not compared because their bytes changed or were being
+    /// counted.
     pub uncompared: u64,
-    /// Orphans that were to be freed, and are too many to be freed without a word.
+    /// Orphans that were not removed because they are too many.
     pub held_back: u64,
     /// Orphans freed by this run.
     pub freed: u64,
@@ -173,8 +174,8 @@ pub struct CheckReport {
 
 /// Checks the deployment of `client`, who must be an administrator. `progress` is called after each page.
 ///
-/// Errors are those that make a check pointless: no right to it, or no metadata server. A data server that does
-/// not answer is a finding.
+/// Errors are those that prevent a check: no right to it, or no metadata server. A data server that does not answer is
+/// a finding.
 pub fn check(
     client: &Client,
     options: &CheckOptions,
@@ -183,7 +184,7 @@ pub fn check(
     Checker::new(&Asking { client }, *options, progress).run()
 }
 
-/// Takes the objects of a file as they are where they are lost or damaged, empty where nothing is there.
+/// Accepts lost and damaged objects of a file as they are; missing ones are made empty.
 pub fn accept_lost(client: &Client, path: &str) -> Result<()> {
     let asking = Asking { client };
     let id = match asking.ids(vec![path.to_owned()])?.pop() {
@@ -200,13 +201,13 @@ pub fn accept_lost(client: &Client, path: &str) -> Result<()> {
     Ok(())
 }
 
-// ---- what the check asks of the servers ----
+// ---- queries of the check ----
 
 /// Ranges of ids given out so far, and the stores as the metadata know them.
 type Given = (Vec<(FileId, FileId)>, Vec<KnownStore>);
 type FilePage = (Vec<(FileId, String, Layout)>, bool);
 
-/// The servers, as narrow as the check needs them.
+/// The queries of the check to the servers.
 trait Inventory {
     fn servers(&self) -> Vec<ServerId>;
     fn given_ids(&self) -> Result<Given>;
@@ -320,7 +321,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 self.candidates.len()
             );
         }
-        // What the orphans had is given back by now.
+        // The space of orphans is free by now.
         self.compare_bytes()?;
         self.report.clean = self.open == 0 && self.report.complete;
         Ok(self.report)
@@ -372,7 +373,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
         Ok(())
     }
 
-    // -- objects as their stores see them --
+    // -- objects, as their stores report them --
 
     fn verify_stores(&mut self) -> Result<()> {
         for server in self.inventory.servers() {

@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Who does I/O; travels in every request.
+/// The origin of I/O; sent in every request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The parallel job; its ranks share it. 0: none, so it is not listed and its traffic stands beside its user alone.
+    /// The parallel job; its ranks share it. 0: none. It is then not listed, and its traffic is counted for its user
+    /// only.
     pub program: u64,
     /// The process within it.
     pub rank: u32,
@@ -34,21 +35,21 @@ pub struct Identity {
 /// Limits of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// How long a server that is away is tried again before a call fails.
+    /// How long calls are retried before they fail, if a server is away.
     pub retry_limit: Duration,
-    /// How long a server that is there may take for an answer.
+    /// Time limit of a server's answer.
     pub answer_timeout: Duration,
     /// How long [`crate::File::lock`] waits.
     pub lock_timeout: Duration,
-    /// Operations at once over all threads, and so connections per server (locks have their own).
+    /// Operations at once over all threads, which bounds connections per server (locks have their own).
     pub connections: usize,
     /// Whether [`crate::Form::Shortcut`] asks for descriptors; without, it sends requests.
     pub shortcuts: bool,
-    /// Whether shortcuts to the user's own files read out of mappings. A file that its owner cuts by a descriptor of his
-    /// own then ends this process with SIGBUS; so who serves others reads by calls.
+    /// Whether shortcuts to the user's own files read out of mappings. A file that its owner truncates by a descriptor
+    /// then ends this process with SIGBUS. A program that serves other users must therefore read by calls.
     pub mappings: bool,
-    /// What the metadata server lists the program as ([`crate::announce::program`]) while this client is connected; `None`, or
-    /// where the program has no number: it is not listed.
+    /// The program to register at the metadata server ([`crate::announce::program`]) while this client is connected.
+    /// Without one, or if the program has no number, it is not listed.
     pub program: Option<ProgramInfo>,
 }
 
@@ -89,8 +90,8 @@ struct Inner {
 }
 
 impl Client {
-    /// A client of `deployment` with default limits. Reaches the metadata server once, so that a wrong
-    /// key or address shows here.
+    /// A client of `deployment` with default limits. Contacts the metadata server once, so that a wrong key or address
+    /// is reported here.
     pub fn connect(deployment: &Deployment, who: Identity) -> Result<Client> {
         Client::connect_with(deployment, who, Role::Client, ClientOptions::default())
     }
@@ -151,7 +152,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Room for one more descriptor of an object, if this client's share leaves it.
+    /// A place for one more descriptor of an object, if this client's share allows it.
     pub(crate) fn descriptor(&self) -> Option<DescriptorSlot> {
         self.0.descriptors.place()
     }
@@ -201,7 +202,7 @@ impl Client {
         &self.0.counters
     }
 
-    /// What has been written and not synced.
+    /// The record of unsynced writes.
     pub(crate) fn notes(&self) -> &Notes {
         &self.0.notes
     }
@@ -220,7 +221,7 @@ impl Client {
         }
     }
 
-    /// The right to run one operation; waits for others to end.
+    /// Admission of one operation; waits for others to end.
     pub(crate) fn permit(&self) -> Result<Permit<'_>> {
         let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
         self.0.admission.take(limit).ok_or_else(|| {
@@ -237,7 +238,7 @@ impl Client {
         })
     }
 
-    /// The same, for what may be left undone.
+    /// The same for optional work: does not wait.
     pub(crate) fn permit_soon(&self) -> Option<Permit<'_>> {
         self.0.admission.take(Duration::from_secs(2))
     }
@@ -280,7 +281,7 @@ impl Client {
             .collect()
     }
 
-    /// After a failed try: waits for the next one, or gives up.
+    /// After a failed attempt: waits for the next one, or gives up.
     pub(crate) fn pause(
         &self,
         site: &ConnectionPool,
@@ -308,7 +309,7 @@ impl Client {
     }
 
     /// One request to the metadata server. After a lost connection it is sent again; a change takes effect once
-    /// all the same ([`crate::slots`]).
+    /// nevertheless ([`crate::slots`]).
     pub(crate) fn meta(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
         let meta = &self.0.meta;
         let limit = self.0.options.answer_timeout + self.0.options.retry_limit;

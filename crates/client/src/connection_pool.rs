@@ -1,8 +1,8 @@
 //! A server as a client sees it: its address and the idle connections to it.
 //!
-//! A connection is used by one thread at a time. How many exist is bounded by the number of
-//! operations that the client lets run at once ([`crate::admission`]), each of which uses at most one connection
-//! per server; locks hold connections of their own.
+//! A connection is used by one thread at a time. Their number is bounded by the number of operations that the client
+//! runs at once ([`crate::admission`]). Each of these uses at most one connection per server. Locks hold connections of
+//! their own.
 use crate::error::Peer;
 use crate::fault::Fault;
 use crate::grant_link::GrantLink;

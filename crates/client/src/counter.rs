@@ -7,8 +7,8 @@ use crate::retry::Retry;
 use penstock_host::sync::Mutex;
 use penstock_wire::message::{MetaReply, MetaRequest};
 
-/// A number that several clients share. It lives as long as the connection that created it, so a
-/// program that dies leaves none behind; it does not outlive a restart of the metadata server.
+/// A number that several clients share. It lives as long as the connection that created it, so a program that dies
+/// leaves none behind. It does not survive a restart of the metadata server.
 #[derive(Debug)]
 pub struct Counter {
     client: Client,
@@ -38,8 +38,8 @@ impl Counter {
         };
         let site = self.client.meta_site();
         let mut retry = Retry::new(self.client.backoff());
-        // A counter ends with its connection, and another connection is only made when that has ended: a second try
-        // never finds the first one's counter.
+        // A counter ends with its connection, and another connection is only made when that has ended. A second attempt
+        // therefore never finds the first one's counter.
         let (link, reply) = loop {
             let once = || {
                 let mut link = site.dial(CREATE)?;
@@ -57,7 +57,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Adds at once, and once; returns what it was before.
+    /// Adds atomically and exactly once; returns the value before.
     pub fn add(&self, n: i64) -> Result<i64> {
         let request = MetaRequest::CounterAdd {
             token: self.token,
@@ -77,7 +77,7 @@ impl Counter {
         self.take(reply, "set a counter").map(drop)
     }
 
-    /// What it is.
+    /// The value.
     pub fn get(&self) -> Result<i64> {
         let request = MetaRequest::CounterGet { token: self.token };
         let reply = self.client.meta("read a counter", &request)?;

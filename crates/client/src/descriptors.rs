@@ -1,8 +1,8 @@
-//! How much of its program's limit of open files a client uses: a quarter, which it never raises.
+//! A client's share of its program's limit of open files: a quarter. It never raises the limit.
 //!
-//! Problem: a program with a limit of 1,024 and 1,000 files, each with an object on four servers of its host, would find no
-//! descriptor left for its own files. Idea: connections come first, then descriptors of objects as far as the
-//! quarter reaches; whatever finds no room goes by requests, which need none.
+//! Problem: take a program with a limit of 1,024 and 1,000 files, each with an object on four servers of its host. It
+//! would have no descriptor left for its own files. Idea: connections come first, then descriptors of objects up to the
+//! quarter; all other accesses use requests, which need no descriptor.
 use penstock_store::descriptors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

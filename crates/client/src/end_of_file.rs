@@ -1,16 +1,13 @@
 //! Counting at the end of the file.
 //!
-//! Problem: a server sends fewer bytes than asked for when its object ends early. That may be the end
-//! of the file, or a hole: the file goes on at another server, and what this one lacks reads as zeros.
-//! Only all object lengths together tell.
-//! Idea: full replies need nothing. Operations with a short reply are put aside and looked at
-//! together: one length request per server, the file's length is the furthest that any object proves,
-//! bytes below it are zero-filled, bytes behind it are not counted and their memory is left alone.
-//! Bytes that have come into being between the reply and the length request are asked for again, so
-//! that no zero is returned for a byte whose write was acknowledged before the length was read.
-//! Where offsets do not ascend along the stream, a server cannot tell by its first missing byte; such
-//! reads always look.
-//! When it pays: a read inside the file costs nothing extra.
+//! Problem: a server sends fewer bytes than asked for when its object ends early. That may be the end of the file, or a
+//! hole: the file continues at another server, and what this one lacks reads as zeros. Only the lengths of all objects
+//! together tell. Idea: full replies need nothing. Operations with a short reply are collected and resolved together,
+//! with one length request per server. The file's length is the largest that any object implies. Bytes below it are
+//! zero-filled; bytes beyond it are not counted, and their memory is not changed. Bytes written between the reply and
+//! the length request are requested again. So no zero is returned for a byte whose write was acknowledged before the
+//! length was read. Where offsets do not ascend along the stream, a server cannot tell by its first missing byte; such
+//! reads always query the lengths. When it pays: a read inside the file costs nothing extra.
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::operations::Op;
@@ -18,8 +15,8 @@ use crate::plan::FileRegions;
 use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};
 
 impl Exchange<'_, '_, '_> {
-    /// Finds out where the file ends, counts what lies before, zeroes what no object holds, and asks
-    /// again for bytes that have come into being since.
+    /// Finds the end of the file and counts the bytes before it. Zeroes what no object has, and requests bytes again
+    /// that were written since.
     pub fn resolve(&mut self) -> Result<()> {
         let lens = self.file.object_lens(self.common.trace)?;
         let file_len = self.file.len_of(&lens);
@@ -45,8 +42,8 @@ impl Exchange<'_, '_, '_> {
         Ok(())
     }
 
-    /// The bytes of `op` on `server` from stream position `from` up to `below`: those in the object's
-    /// first `have` bytes are read again, the others are zero.
+    /// The bytes of `op` on `server` from stream position `from` up to `below`. Those in the object's first `have`
+    /// bytes are read again; the others are zero.
     fn fill_gap(&mut self, op: &Op, server: ServerIndex, from: u64, below: u64, have: u64) {
         let layout = self.common.layout.clone();
         let mut first = None;

@@ -1,4 +1,4 @@
-//! What can go wrong for a caller: always what, where, and what to do.
+//! Errors for callers: always what, where, and what to do.
 use penstock_layout::{LayoutError, ServerId};
 use penstock_store::StoreError;
 use penstock_wire::message::{ErrorKind, WireError};
@@ -26,12 +26,12 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What is known to be lost of one file on one server.
+/// Data of one file that is known to be lost on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     /// Whose host lost it.
     pub peer: Peer,
-    /// At most so many bytes; `None`: the kernel of a mount wrote them.
+    /// At most this many bytes; `None`: the kernel of a mount wrote them.
     pub bytes: Option<u64>,
     /// They were written within this time.
     pub within: Duration,

@@ -1,13 +1,12 @@
-//! The shell around the lanes of one call: connections, sockets and time.
+//! The driver of one call's lanes: connections, sockets and time.
 //!
-//! One thread drives all lanes with `poll`: give operations to lanes that have room, send on every
-//! lane until its socket is full, wait until some socket can move, take what has come. Nothing else
-//! runs in the client, so an exchange costs no thread and no wake-up of its own.
+//! One thread drives all lanes with `poll`. It gives operations to lanes with free capacity, and sends on every lane
+//! until its socket is full. Then it waits until some socket is ready, and receives what has arrived. No other thread
+//! is involved, so an exchange costs no thread and no extra wake-up.
 //!
-//! A lost connection is made again with back-off and its unanswered requests are repeated, until the
-//! retry limit has passed without an answer. After an error the lanes are drained: what is on its way
-//! is answered before the call returns, so that connections stay usable and no request of a failed
-//! call is executed after the call has returned.
+//! A lost connection is made again with back-off and its unanswered requests are repeated, until the retry limit has
+//! passed without an answer. After an error the lanes are drained: requests in flight are answered before the call
+//! returns. Connections then stay usable, and no request of a failed call is executed after the call has returned.
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::held_lock::HeldLock;
@@ -30,7 +29,7 @@ use rustix::event::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Operations whose end of file is looked up together.
+/// Operations whose end of file is resolved together.
 const SHORT_BATCH: usize = 1024;
 /// Times in a row that the requests of a lane may be sent again although the server is there.
 const MAX_REDO: u32 = 4;
@@ -358,7 +357,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             let Some(line) = &mut self.lines[i] else {
                 continue;
             };
-            // An error tells the caller that nothing is certain: what was answered all the same is noted too.
+            // After an error the caller can rely on nothing: what was answered nevertheless is recorded too.
             if self.common.is_write() && line.taken != 0 {
                 self.file.notes[i].wrote(line.taken, line.bytes);
                 (line.taken, line.bytes) = (0, 0);
@@ -417,7 +416,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
     }
 
-    /// Takes what has come.
+    /// Receives what has arrived.
     fn take(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
         if line.link.is_some() && std::mem::take(&mut line.readable) {
             self.receive(i, line)?;
@@ -425,7 +424,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         Ok(())
     }
 
-    /// Sends what can go, on a new connection if need be.
+    /// Sends what can be sent, on a new connection if needed.
     fn give(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
         if line.link.is_none() {
             if line.retry_at.is_some_and(|at| now() < at) {
@@ -493,7 +492,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                     log::info!("{}: {detail}; connecting again", site.peer);
                 }
                 if let Some(held) = self.held.filter(|_| line.lock.is_some()) {
-                    // The server has released the lock: what it protected is not protected any more.
+                    // The server has released the lock: its range is no longer protected.
                     held.lost(i);
                     line.lane.abandon(false);
                     let e = held.lost_error(self.operation(), i);
@@ -589,7 +588,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
     }
 
-    /// Waits until a socket can move, a connection may be tried again, or patience ends.
+    /// Waits until a socket is ready, a connection may be retried, or the time limit ends.
     fn wait(&mut self) {
         let began = now();
         let patience = self.file.client.options().answer_timeout;
@@ -644,8 +643,8 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
     }
 
-    /// A server that holds a connection but does not answer. The request may still be executed later,
-    /// so a write is not repeated elsewhere: the caller must know.
+    /// A server that holds a connection but does not answer. The request may still be executed later, so a write is not
+    /// repeated elsewhere, and the caller must know.
     fn timed_out(&mut self, i: usize, waited: Duration) {
         let error = Error::Timeout {
             peer: self.file.sites[i].peer.clone(),

@@ -1,14 +1,14 @@
-//! The lean path: one contiguous range of a file, to or from one stretch of memory, by descriptors.
+//! The fast path: one contiguous file range, to or from one contiguous memory range, by descriptors.
 //!
-//! Problem: copying 47 KB out of a mapping takes 2.7 µs. Operations, runs and lanes, which serve any access in any form,
-//! cost half of that again, and asking an object for its length a sixth.
-//! Idea: the commonest access needs none of it. What a range has on one server is adjacent in its object, so layout
-//! arithmetic leads to one copy, `preadv` or `pwritev` for each server, under the grant that is at hand
-//! ([`crate::shortcut`]). Nothing is allocated, and the kernel is not called for anything but moving bytes.
-//! What it cannot do (no grant, a range lock of this client's, the end of an object, an error) is left to the general
-//! path, which does all of it again and knows what to say: until a call has returned its bytes may be moved twice.
-//! When it pays: calls of up to some MB; more is done by the general path, whose cost is nothing beside it.
-//! Parameters: [`PIECES`], and [`STEP`] of grants.
+//! Problem: copying 47 KB out of a mapping takes 2.7 µs. Operations, runs and lanes, which serve any access in any
+//! form, cost half of that again, and querying an object's length a sixth. Idea: the most common access needs none of
+//! them. A range's bytes on one server are adjacent in its object. Layout arithmetic therefore leads to one copy,
+//! `preadv` or `pwritev` for each server, under the present grant ([`crate::shortcut`]). Nothing is allocated, and the
+//! only system calls are those that move bytes. What it cannot do is left to the general path. These are accesses
+//! without a grant, under a range lock of this client, at the end of an object, or after an error. The general path
+//! repeats everything and reports errors. Until a call has returned, its bytes may be moved twice. When it pays: calls
+//! of up to some MB; for larger ones the cost of the general path does not matter. Parameters: [`PIECES`], and [`STEP`]
+//! of grants.
 use crate::grant::STEP;
 use crate::guard::guard;
 use crate::open_file::OpenFile;
@@ -19,10 +19,10 @@ use penstock_store::{Mapped, Object, StoreError};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
-/// Most stripe units of one server: their vectors lie on the stack.
+/// Most stripe units on one server: their vectors are on the stack.
 const PIECES: usize = 64;
 
-/// Where an access begins in the file, if the lean path may be able to do it.
+/// The file offset of an access, if the fast path may be able to serve it.
 pub(crate) fn start_of(access: &Pattern, form: Form, memory: &Pattern) -> Option<u64> {
     let may = form == Form::Shortcut
         && access.len <= memory.len
@@ -44,7 +44,7 @@ impl OpenFile {
         self.write && self.fast_path(offset, len, true, |object, share| share.write(object, from))
     }
 
-    /// Does `io` for what each server has of a range, and counts it. False when one of them cannot.
+    /// Runs `io` for each server's part of a range, and counts it. False if one of them fails.
     fn fast_path(
         &self,
         offset: u64,
@@ -81,19 +81,20 @@ impl OpenFile {
     }
 }
 
-/// A range of a file as it is striped.
+/// A range of a striped file.
 #[derive(Debug, Clone, Copy)]
 struct Span<'l> {
     layout: &'l Layout,
     offset: u64,
     end: u64,
-    /// Bytes of a unit, and from one to the server's next. With one server all of the file is one.
+    /// Stripe unit, and distance from one unit to the server's next one, in bytes. With one server the whole file is
+    /// one unit.
     unit: u64,
     stripe: u64,
 }
 
 impl<'l> Span<'l> {
-    /// `None` for what is not for the lean path: nothing, too much, or offsets that no file has.
+    /// `None` for what the fast path cannot serve: empty or too large ranges, or invalid offsets.
     fn new(layout: &'l Layout, offset: u64, len: usize) -> Option<Span<'l>> {
         let len = u64::try_from(len).ok()?;
         let end = offset.checked_add(len)?;
@@ -113,7 +114,7 @@ impl<'l> Span<'l> {
         })
     }
 
-    /// What each server has of it, in the order in which the range meets them.
+    /// Each server's part, in the order in which the range reaches the servers.
     fn shares(&self) -> impl Iterator<Item = Share<'_>> {
         let first = self.offset / self.unit * self.unit;
         (first..self.end.min(first.saturating_add(self.stripe)))
@@ -131,7 +132,7 @@ impl<'l> Span<'l> {
     }
 }
 
-/// What one server has of a span: adjacent bytes of its object, one piece for each of its units.
+/// One server's part of a span: adjacent bytes of its object, one piece for each stripe unit.
 #[derive(Debug, Clone, Copy)]
 struct Share<'s> {
     span: &'s Span<'s>,
@@ -163,7 +164,7 @@ impl Share<'_> {
         self.unit.saturating_add(self.span.stripe) >= self.span.end
     }
 
-    /// Reads its pieces of the span into theirs of `into`; false if the object has fewer bytes.
+    /// Reads its pieces of the span into their places in `into`; false if the object has fewer bytes.
     fn read(&self, object: &Mapped<'_>, into: &mut [u8]) -> Result<bool, StoreError> {
         let first = self.piece(self.unit);
         if self.is_one_piece() {
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
     use penstock_layout::ServerId;
 
-    /// Every byte of a range belongs to exactly one piece, which lies where the layout says, behind the piece before.
+    /// Property: every byte of a range belongs to exactly one piece, at the place that the layout gives.
     #[test]
     fn shares_cover_a_range_once() {
         for servers in [1, 2, 3, 5] {

@@ -94,7 +94,7 @@ impl File {
         Ok(File(Arc::new(file)))
     }
 
-    /// The same open file with the same rights, and locks of its own.
+    /// A second open of the same file with the same rights, and locks of its own.
     pub fn beside(&self) -> Result<File> {
         Ok(File(Arc::new(self.0.beside()?)))
     }
@@ -146,10 +146,10 @@ impl File {
             && (0..self.0.sites.len()).all(|i| self.0.grant(ServerIndex(i as u32), trace).is_some())
     }
 
-    /// Reads `access` into `into`: one file system operation. Returns the stream bytes before the end
-    /// of the file (before the first that lies behind it); their holes read as zeros. The memory of
-    /// the others is left alone. (Where offsets do not ascend along the stream, each request counts for
-    /// itself, and memory behind the end may be changed.)
+    /// Reads `access` into `into`: one file system operation. Returns the stream bytes before the end of the file
+    /// (before the first one beyond it); their holes read as zeros. The memory for other bytes is not changed. (Where
+    /// offsets do not ascend along the stream, each request counts separately, and memory for bytes beyond the end may
+    /// be changed.)
     pub fn read(&self, access: &Pattern, form: Form, into: &mut Target<'_>) -> Result<u64> {
         if let Some(offset) = fast_path::start_of(access, form, into.pattern()) {
             let mut done = false;
@@ -178,15 +178,16 @@ impl File {
         self.write_each(&mut iter::once((0, access.clone())), form, from)
     }
 
-    /// Reads the file from `offset` on until `into` is full, by descriptors alone. False where that cannot be done or
-    /// the file may end before: then nothing is known about `into`, and [`File::read`] tells how it is.
+    /// Fast path: reads the file from `offset` until `into` is full, by descriptors only. False where that is
+    /// impossible or the file may end before: then the contents of `into` are unspecified, and [`File::read`] must be
+    /// used.
     #[inline]
     pub fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
         self.0.read_fast_path(offset, into)
     }
 
-    /// Writes all of `from` to the file at `offset`, by descriptors alone. False where that cannot be done: a part may
-    /// have been written, and [`File::write`] writes all of it.
+    /// Fast path: writes all of `from` to the file at `offset`, by descriptors only. False where that is impossible: a
+    /// part may have been written, and [`File::write`] must write all of it.
     #[inline]
     pub fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
         self.0.write_fast_path(offset, from)
@@ -227,8 +228,8 @@ impl File {
         let held = first.as_ref().and_then(|(_, access)| file.held(access));
         let mut all = iter::from_fn(|| first.take().or_else(|| accesses.next()));
         let trace = file.client.trace();
-        // Under a lock the connections are the lock's own, so nothing is taken from other calls, and a
-        // call that waits for the lock cannot keep its holder from going on.
+        // Under a lock the connections are the lock's own, so nothing is taken from other calls. A call that waits for
+        // the lock cannot keep its holder from continuing.
         let (_busy, _permit) = match &held {
             Some(held) => (Some(held.enter()), None),
             None => (None, Some(file.client.permit()?)),
@@ -236,7 +237,7 @@ impl File {
         Exchange::new(file, held.as_deref(), form, memory, trace).run(&mut all)
     }
 
-    /// Length in bytes: the furthest that any server's object proves.
+    /// Length in bytes: the largest that any server's object implies.
     pub fn len(&self) -> Result<u64> {
         let _permit = self.0.client.permit()?;
         let lens = self.0.object_lens(self.0.client.trace())?;
@@ -248,13 +249,13 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or extends (with a hole) to `len` bytes. A file that is shorter when this begins is not cut, whoever writes
-    /// behind `len` meanwhile.
+    /// Truncates or extends (with a hole) to `len` bytes. A file that is shorter when this begins is not truncated,
+    /// even if others write beyond `len` meanwhile.
     pub fn set_len(&self, len: u64) -> Result<()> {
         let file = &*self.0;
         file.may("set the length", file.write)?;
         let trace = file.client.trace();
-        // To nothing is always a cut.
+        // Truncation to nothing is always a truncation.
         let longer = len > 0 && {
             let _permit = file.client.permit()?;
             file.len_of(&file.object_lens(trace)?) < len
@@ -272,7 +273,7 @@ impl File {
         file.all_done("set the length", replies)
     }
 
-    /// Makes the file at least `len` bytes long (with a hole). Nothing is cut off, whoever else writes or extends.
+    /// Makes the file at least `len` bytes long (with a hole). Never truncates, whatever others write or extend.
     pub fn extend(&self, len: u64) -> Result<()> {
         let file = &*self.0;
         file.may("extend", file.write)?;
@@ -286,7 +287,7 @@ impl File {
         file.all_done("extend", replies)
     }
 
-    /// A fresh look at the attributes of the file's path.
+    /// Gets the attributes of the file's path again.
     pub fn refresh(&self) -> Result<Attributes> {
         self.0.client.attributes(&self.0.path)
     }

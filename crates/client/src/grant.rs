@@ -1,10 +1,10 @@
-//! The right to use an object's descriptor until its server takes it back ([`crate::shortcut`]).
+//! The right to use an object's descriptor until its server revokes it ([`crate::shortcut`]).
 //!
-//! Problem: a server that was killed cannot revoke, and its successor does not know of old grants.
-//! Idea: a grant is good only as long as the connection that it came over, which ends with the server. The client
-//! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into steps of
-//! [`STEP`]. The object's length, which nobody but the server may cut, is trusted as long.
-//! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`].
+//! Problem: a killed server cannot revoke, and its successor does not know of old grants. Idea: a grant is valid only
+//! as long as the connection that it came over, which ends with the server. The client checks that connection before an
+//! operation, at most every [`LOOK`], and splits long operations into steps of [`STEP`]. The object's length, which
+//! only the server may truncate, is trusted for the same time. Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`],
+//! [`STEP`].
 use crate::descriptors::DescriptorSlot;
 use crate::grant_link::GrantLink;
 use crate::unsynced::Taken;
@@ -16,18 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// From a refusal to the next try, at first and at most.
+/// Delay from a refusal to the next attempt, at first and at most.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 const MOST_DELAY: Duration = Duration::from_secs(2);
-/// How long a look at the server's connection is trusted. A server that is killed takes longer to
-/// start again.
+/// How long a check of the server's connection is trusted. A server that is killed takes longer to start again.
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of one operation under a grant.
 pub(crate) const STEP: u64 = 8 << 20;
 /// How long closing a file waits for operations of other threads.
 const QUIESCE: Duration = Duration::from_secs(5);
 
-/// The right to use an object's descriptor until the server takes it back.
+/// The right to use an object's descriptor until the server revokes it.
 #[derive(Debug)]
 pub(crate) struct Grant {
     object: OwnedFd,
@@ -37,11 +36,11 @@ pub(crate) struct Grant {
     taken: Taken,
     link: Arc<GrantLink>,
     began: Instant,
-    /// When the server was last seen alive, nanoseconds after `began`.
+    /// When the server was last known to be alive, nanoseconds after `began`.
     looked: AtomicU64,
-    /// What of the object is mapped, and how long it is for certain.
+    /// The mappings of the object, and its known length.
     maps: Maps,
-    /// Of the client's share of descriptors.
+    /// Its place in the client's share of descriptors.
     _place: DescriptorSlot,
 }
 
@@ -84,7 +83,7 @@ impl Grant {
         Some(operation)
     }
 
-    /// Does one step of I/O; `None` when the grant is over. Nobody cuts the object before `io` has returned.
+    /// Does one step of I/O; `None` when the grant is over. Nobody truncates the object before `io` has returned.
     pub fn operate<R>(&self, io: impl FnOnce(&Mapped<'_>) -> R) -> Option<R> {
         let operation = self.enter()?;
         let outcome = io(&Mapped::new(&self.object, &self.maps));
@@ -102,7 +101,7 @@ impl Grant {
         self.writable
     }
 
-    /// As far as is known without looking: [`Grant::enter`] looks.
+    /// As far as is known without a check: [`Grant::enter`] checks.
     pub fn is_good(&self) -> bool {
         !self.page.is_revoked() && !self.link.dead.load(Relaxed)
     }
@@ -112,7 +111,7 @@ impl Grant {
 #[derive(Debug, Default)]
 pub(crate) struct Shortcut {
     pub grant: Option<Arc<Grant>>,
-    /// Not before, and how long after the next refusal.
+    /// Earliest time of the next attempt, and the delay after the next refusal.
     pub again: Option<(Instant, Duration)>,
 }
 

@@ -1,4 +1,4 @@
-//! The connection whose end is the end of all grants of a server ([`crate::shortcut`]).
+//! The connection of all grants of a server: grants end with it ([`crate::shortcut`]).
 use crate::link::Link;
 use penstock_host::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,12 +12,12 @@ pub(crate) struct GrantLink {
 }
 
 impl GrantLink {
-    /// Looks whether the server is still there.
+    /// Checks whether the server is still there.
     pub fn is_alive(&self) -> bool {
         if self.dead.load(Relaxed) {
             return false;
         }
-        // Whoever holds the connection will find out by itself.
+        // A thread that uses the connection will find out by itself.
         if let Some(link) = self.link.try_lock()
             && !link.is_open()
         {

@@ -1,4 +1,4 @@
-//! A range lock that is held: at each server the connection that holds it, which the calls under the lock use.
+//! A held range lock: for each server the connection that holds it, which calls under the lock use.
 use crate::error::{Error, Peer};
 use crate::fault::Fault;
 use crate::guard::guard;

@@ -1,16 +1,17 @@
-//! Which parallel program a process is a rank of, for programs that `penstock run` did not start.
+//! The parallel program of a process, for programs that `penstock run` did not start.
 //!
-//! *Problem*: servers share out and report by program, but MPI has no name for one that all ranks know without talking to
-//! each other. *Idea*: whoever started the ranks has given them something that is the same for all of them and
-//! different for others: a namespace or a job's number in the environment, or the port on which Hydra's proxies, ranks'
-//! ancestors, reach `mpiexec`. Its hash is the program's number. Without a launcher a program is what a shell has started as
-//! one command, a process group, so that the workers of a loader of data belong together. *Source*: the PMIx standard
-//! (`PMIX_NAMESPACE`), the manuals of PALS, Flux and Slurm; MPICH's Hydra (`--control-port`).
+//! *Problem*: servers share resources and report by program, but MPI has no name for one that all ranks know without
+//! communication. *Idea*: the launcher has given the ranks something that is the same for all of them and different for
+//! other programs. That is a namespace or a job's number in the environment. With Hydra it is the port on which its
+//! proxies, ancestors of the ranks, reach `mpiexec`. Its hash is the program's number. Without a launcher a program is
+//! a process group, which a shell has started as one command. The workers of a data loader then belong together.
+//! *Source*: the PMIx standard (`PMIX_NAMESPACE`), the manuals of PALS, Flux and Slurm; MPICH's Hydra
+//! (`--control-port`).
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStringExt;
 
-/// `penstock run` says it itself.
+/// `penstock run` sets it.
 const OURS: &str = "PENSTOCK_PROGRAM";
 /// Names a parallel program.
 const PMIX: &str = "PMIX_NAMESPACE";
@@ -31,7 +32,7 @@ const PORT: &[u8] = b"--control-port";
 /// Shells and debuggers may stand between a proxy and a rank.
 const ANCESTORS: usize = 8;
 
-/// The number of this process's program; 0: nobody says.
+/// The number of this process's program; 0: unknown.
 pub fn program() -> u64 {
     let own = std::env::var(OURS).ok().and_then(|v| v.parse().ok());
     let found = || {
@@ -44,7 +45,7 @@ pub fn program() -> u64 {
     own.or_else(found).unwrap_or(0)
 }
 
-/// A number for a program of which no launcher knows: a copy, a mount, or what `penstock run` is about to start.
+/// A number for a program without a launcher: a copy, a mount, or what `penstock run` is about to start.
 pub fn fresh() -> std::io::Result<u64> {
     let mut random = [0; 8];
     penstock_host::random(&mut random)?;
@@ -67,8 +68,8 @@ pub fn first_environment() -> BTreeMap<Vec<u8>, Vec<u8>> {
     pairs.collect()
 }
 
-/// The number of the launcher's step that a process with this first environment belongs to, the same for all its tasks,
-/// whatever their MPI libraries say; `None`: nobody says.
+/// The number of the launcher's step of a process with this initial environment. It is the same for all tasks of the
+/// step, whatever their MPI libraries say. `None`: unknown.
 pub fn step(environment: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
     let get = |name: &str| environment.get(name.as_bytes()).cloned();
     let own = get(OURS).and_then(|v| std::str::from_utf8(&v).ok()?.parse().ok());

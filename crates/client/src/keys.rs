@@ -5,8 +5,8 @@ use penstock_layout::ServerId;
 use penstock_wire::message::{DataReply, DataRequest, KeysHeld, MetaReply, MetaRequest};
 
 impl Client {
-    /// Has a server read the deployment file again and take the keys that it names: a data server, or the metadata server.
-    /// Returns which generations it accepts from now on.
+    /// Tells a server (a data server, or the metadata server) to read the deployment file again and use the keys that
+    /// it names. Returns the generations that it accepts from now on.
     pub fn load_keys(&self, server: Option<ServerId>) -> Result<KeysHeld> {
         let what = "have keys read by";
         let Some(id) = server else {

@@ -1,18 +1,15 @@
 //! One connection's part of an exchange, as a state machine without a socket.
 //!
-//! Problem: a noncontiguous access touches several servers, each with its own connection, and a
-//! posix-style loop makes a million small requests. A client that writes a request and then waits
-//! pays a wake-up per request; one that writes without reading deadlocks when both directions of a
-//! connection are full.
-//! Idea: each lane holds a bounded window of requests in flight. Frames are built when the last ones
-//! have left; replies are taken whenever the socket has some, whether or not sending has come to an
-//! end. So the shell (`exchange.rs`) may alternate between all lanes in one thread with `poll`: a lane
-//! never waits for one direction while the other could move, and no buffer grows beyond its limit.
-//! Payload goes straight between memory and socket where the memory's pieces are large, through the
-//! lane's buffers where they are small.
-//! A lane that lost its connection queues everything unanswered again, from the first byte of each
-//! request: reads and writes are idempotent.
-//! Parameters: [`WINDOW_REQUESTS`], [`WINDOW_BYTES`], [`STAGED`].
+//! Problem: a noncontiguous access touches several servers, each with its own connection, and a posix-style loop makes
+//! a million small requests. A client that writes a request and then waits pays a wake-up per request. One that writes
+//! without reading deadlocks when both directions of a connection are full. Idea: each lane holds a bounded window of
+//! requests in flight. Frames are built when the last ones have been sent. Replies are received whenever the socket has
+//! some, even while sending is not complete. So the driver (`exchange.rs`) may alternate between all lanes in one
+//! thread with `poll`. A lane never waits for one direction while the other could move, and no buffer exceeds its
+//! limit. Payload goes directly between memory and socket where the memory's pieces are large, and through the lane's
+//! buffers where they are small. A lane that lost its connection queues everything unanswered again, from the first
+//! byte of each request: reads and writes are idempotent. Parameters: [`WINDOW_REQUESTS`], [`WINDOW_BYTES`],
+//! [`STAGED`].
 use crate::memory::Stretch;
 use crate::operations::{Common, KnownLoops};
 use crate::plan::FileRegions;
@@ -39,7 +36,7 @@ const DIRECT: usize = 8 << 10;
 /// Bytes of the input buffer at first, and with packed payload coming in.
 const INPUT_SMALL: usize = 32 << 10;
 const INPUT_LARGE: usize = 256 << 10;
-/// Stretches for one vectored receive.
+/// Most stretches of one vectored receive.
 const MAX_STRETCHES: usize = 256;
 /// The request of one operation to one server.
 #[derive(Debug)]
@@ -73,7 +70,7 @@ enum Parse {
     },
 }
 
-/// What a lane tells its shell.
+/// The events that a lane reports to its driver.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A server answered for this operation; `short` = its bytes are missing from there on.
@@ -98,7 +95,7 @@ pub(crate) struct Buffers {
     input: Vec<u8>,
 }
 
-/// See the module's text.
+/// One connection's part of an exchange.
 #[derive(Debug)]
 pub(crate) struct Lane {
     server: ServerIndex,
@@ -181,7 +178,7 @@ impl Lane {
         }
     }
 
-    /// Gives back what belongs to the connection: the next request id and the buffers.
+    /// Returns what belongs to the connection: the next request id and the buffers.
     pub fn disconnect(&mut self) -> (u64, Buffers) {
         let buffers = Buffers {
             out: std::mem::take(&mut self.out),
@@ -627,7 +624,7 @@ impl Lane {
         events: &mut Vec<Event>,
     ) -> Result<(), Broken> {
         if let Some(sub) = self.building.as_mut().filter(|s| s.id == id) {
-            // The server made up its mind early; the rest of the request must be sent all the same.
+            // The server answered early; the rest of the request must be sent nevertheless.
             sub.early = Some(reply);
             return Ok(());
         }

@@ -1,13 +1,13 @@
-//! What the metadata server keeps as long as a connection lasts: removed files that somebody has open, advisory locks.
+//! Leases: open-unlinked files and advisory locks, which the metadata server keeps as long as a connection lasts.
 //!
-//! Problem: a connection ends with the server, and a restarted server knows of no lock and of nobody who has anything open;
-//! yet their holders go on. Idea: all of it goes over one connection. What locks were answered for is noted here, by the
-//! rule that the server applies; when another connection has to be made, they are claimed on it before anything else is
-//! asked, and the server is told which files are open, so that it keeps those without a name. For some seconds after a
-//! restart the server serves nothing but claims of locks, and it waits a minute for those of files, so [`FileLeases::tend`] has
-//! to be called often enough while there is anything to look after.
-//! A lock that somebody else has got meanwhile is lost: so it is logged, and the next call of its owner fails with
-//! [`ErrorKind::LockLost`]; of its other locks on that file nothing is left then, so that it can begin anew.
+//! Problem: a connection ends with the server, and a restarted server knows no locks and no open files. Yet their
+//! holders continue. Idea: all of them use one connection. Granted locks are recorded here, by the same rules as at the
+//! server. When another connection must be made, they are claimed on it before any other request. The server is also
+//! told which files are open, so that it keeps those without a name. For some seconds after a restart the server only
+//! accepts claims of locks, and it waits a minute for those of files. So [`FileLeases::tend`] must be called often enough
+//! while anything is held. A lock that somebody else has got meanwhile is lost: this is logged, and the next call of
+//! its owner fails with [`ErrorKind::LockLost`]. The owner's other locks on that file are then released, so that it can
+//! begin again.
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
@@ -28,31 +28,31 @@ use std::sync::Arc;
 /// An owner of locks on a file.
 type Owner = (FileId, u64);
 
-/// What the keeper has to know of the files that somebody has open through it.
+/// What must be known about the files that are open through it.
 pub trait OpenFiles: std::fmt::Debug + Send + Sync {
     /// All of them.
     fn ids(&self) -> Vec<FileId>;
-    /// A file has no name any more and is kept, until [`NodeRequest::Reap`]; returns whether nobody has it open.
+    /// A file has lost its name and is open-unlinked, until [`NodeRequest::Reap`]; returns whether nobody has it open.
     fn is_removed(&self, file: FileId) -> bool;
     /// Whether any of them has no name.
     fn any_removed(&self) -> bool;
 }
 
-/// See the module's text; a connection of its own to the metadata server.
+/// The holder of leases, with its own connection to the metadata server.
 #[derive(Debug)]
 pub struct FileLeases {
     client: Client,
     open: Arc<dyn OpenFiles>,
     link: Mutex<Option<Link>>,
-    /// Changed by whoever has the connection.
+    /// Changed by the thread that has the connection.
     ledger: Mutex<Ledger>,
 }
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// What the server has answered for, as many as it allows; nothing yet where an answer is awaited.
+    /// What the server has granted, at most; empty while an answer is awaited.
     held: BTreeMap<Owner, Vec<Advisory>>,
-    /// Who does not know yet that its locks are gone.
+    /// Owners that do not know yet that their locks are lost.
     lost: BTreeSet<Owner>,
 }
 
@@ -64,24 +64,24 @@ impl Ledger {
     }
 }
 
-/// What came of asking for a lock.
+/// The result of a request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locked {
     /// It is as wanted.
     Done,
-    /// Another owner's lock is in the way.
+    /// Another owner's lock conflicts.
     By {
         /// That one.
         lock: Advisory,
-        /// Locks given up so far: [`NodeRequest::AwaitUnlock`] tells of more.
+        /// Locks released so far: [`NodeRequest::AwaitUnlock`] waits for more.
         given_up: u64,
     },
-    /// And that one's owner waits for the one who asks.
+    /// The same, and that owner waits for the caller.
     Deadlock,
 }
 
 impl FileLeases {
-    /// Keeps nothing yet.
+    /// A holder without leases.
     pub fn new(client: &Client, open: Arc<dyn OpenFiles>) -> FileLeases {
         FileLeases {
             client: client.clone(),
@@ -111,7 +111,7 @@ impl FileLeases {
         let owner = (file, lock.owner);
         let changes = matches!(how, AdvisoryHow::Try | AdvisoryHow::Wait);
         if changes && lock.mode != AdvisoryMode::Free {
-            // Before it is had, so that no close in between overlooks it.
+            // Recorded before it is granted, so that no close in between overlooks it.
             guard(&self.ledger).held.entry(owner).or_default();
         }
         let reply = self.send(&mut link, &nobody, request(lock, how));
@@ -144,16 +144,16 @@ impl FileLeases {
         }
     }
 
-    /// Whether an owner may have something to give up: locks, or the news that they are lost.
+    /// Whether an owner may have something to release: locks, or the news that they are lost.
     pub fn holds(&self, file: FileId, owner: u64) -> bool {
         let ledger = guard(&self.ledger);
         ledger.held.contains_key(&(file, owner)) || ledger.lost.contains(&(file, owner))
     }
 
-    /// Makes sure that what is locked, or open without a name, stays so: if the connection has ended, another is made. Returns whether there is
-    /// anything to look after.
+    /// Keeps locks and open-unlinked files alive: if the connection has ended, another is made. Returns whether
+    /// anything is held.
     pub fn tend(&self) -> Result<bool> {
-        // Whoever is talking to the server finds out by itself.
+        // A thread that uses the connection finds out by itself.
         let Some(mut link) = self.link.try_lock() else {
             return Ok(true);
         };
@@ -301,7 +301,7 @@ impl FileLeases {
     }
 }
 
-/// Gives up all that an owner holds of a file.
+/// A request that releases all locks of an owner on a file.
 fn all_of(owner: u64) -> Advisory {
     Advisory {
         owner,

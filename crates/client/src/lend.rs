@@ -1,6 +1,6 @@
-//! A descriptor of a whole file for the kernel of a mount, which reads and writes by itself then.
+//! A descriptor of a whole file for the kernel of a mount, which then reads and writes by itself.
 //!
-//! Unlike a shortcut it is not taken back: see the data server's `passthrough`, where it says what that takes.
+//! Unlike a shortcut it is not revoked: the data server's `passthrough` states the conditions.
 use crate::fault::Fault;
 use crate::file::File;
 use crate::unsynced::Taken;
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::SeqCst;
 const LEND: &str = "borrow a file";
 
 impl File {
-    /// The file's only object, or why it is not lent. With `write`, range locks on the file wait until every copy of
-    /// the descriptor is closed, or its flock(2) is given up.
+    /// The descriptor of the file's only object, or why it is not lent. With `write`, range locks on the file wait
+    /// until every copy of the descriptor is closed, or its flock(2) is given up.
     pub fn lend(&self, write: bool) -> std::result::Result<OwnedFd, String> {
         let file = &*self.0;
         let [site] = &file.sites[..] else {
@@ -51,8 +51,8 @@ impl File {
         }
     }
 
-    /// A kernel writes by this handle from now on, with a descriptor that was lent to another handle of the file in this
-    /// client. It tells of no write, so a sync counts on one until the handle is closed.
+    /// A kernel writes by this handle from now on, with a descriptor lent to another handle of the file in this client.
+    /// It does not report writes, so a sync assumes one until the handle is closed.
     pub fn written_by_kernel(&self) {
         self.write_by_kernel(0);
     }

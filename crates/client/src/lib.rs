@@ -1,11 +1,10 @@
 //! Client library: names through the metadata server, bytes straight to the data servers.
 //!
-//! A [`Client`] belongs to one deployment and opens [`File`]s. An access is a file pattern and a
-//! memory pattern; its [`Form`] says how it becomes requests: one per region, lists of 64 regions, one
-//! per data server that carries the loop, or none at all, where a same-host server lends its
-//! descriptor. Reads and writes of one access run on all servers at once, any number of accesses
-//! ([`File::read_each`], [`File::write_each`]) are kept in flight, and all of that takes one thread:
-//! the caller's.
+//! A [`Client`] belongs to one deployment and opens [`File`]s. An access is a file pattern and a memory pattern, and
+//! its [`Form`] says how it becomes requests. These are one per region, lists of 64 regions, or one per data server
+//! that carries the loop. There are none where a server on the same host passes its descriptor. Reads and writes of one
+//! access run on all servers at once, and any number of accesses ([`File::read_each`], [`File::write_each`]) are in
+//! flight. All of that takes one thread: the caller's.
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -1,11 +1,11 @@
-//! A connection to a server, and what a client does about those that break.
+//! A connection to a server, and the handling of broken ones.
 //!
-//! *Problem*: requests that were sent on a connection that broke may still be carried out, after they have been repeated
-//! on another. *Idea*: a link dropped with something unanswered leaves its name with the [`Endpoint`]. Before anything else goes
-//! to that server, a connection of the same name and a higher generation is made; when the server welcomes it, the old one
-//! is over (`crates/rpc/src/fence.rs`). So no request is repeated, and none begun after a failed one, while
-//! an earlier copy can still take effect.
-//! *Bounds*: names left behind are at most as many as there were connections at once: while there are any, no other is made.
+//! *Problem*: requests sent on a broken connection may still be carried out, after they were repeated on another.
+//! *Idea*: a link dropped with something unanswered leaves its name with the [`Endpoint`]. Before anything else is sent
+//! to that server, a connection of the same name and a higher generation is made. When the server accepts it, the old
+//! one has ended (`crates/rpc/src/fence.rs`). So no request is repeated, and none begun after a failed one, while an
+//! earlier copy can still take effect. *Bounds*: the names left behind are at most as many as there were connections at
+//! once. No other connection is made while there are any.
 use crate::error::{Error, Peer};
 use crate::fault::Fault;
 use crate::guard::guard;
@@ -101,14 +101,15 @@ impl Endpoint {
         self.connect(name, operation, epoch)
     }
 
-    /// Sees to it that nothing of severed connections is carried out any more; the connection that came of it, if any.
+    /// Makes sure that no request of severed connections is carried out any more; returns the connection that was made
+    /// for it, if any.
     pub fn fence(
         self: &Arc<Self>,
         operation: &'static str,
         epoch: u64,
     ) -> Result<Option<Link>, Fault> {
         let failed = self.unfenced.load(Relaxed);
-        // Held while connecting: nobody may go past a fence that is being put up.
+        // Held while connecting: no request may pass a fence that is being established.
         let mut severed = guard(&self.severed);
         let mut link = None;
         while let Some(name) = severed.last_mut() {
@@ -226,7 +227,7 @@ pub(crate) struct Link {
     name: LinkName,
     /// Requests that have not been answered.
     asked: usize,
-    /// A lane has it, which keeps its own books.
+    /// Lent to a lane, which tracks its own requests.
     lent: bool,
 }
 
@@ -251,12 +252,12 @@ impl Link {
         self.connection.version()
     }
 
-    /// Has the program listed. Nothing depends on it, so a refusal does not matter.
+    /// Registers the program. Nothing depends on it, so a refusal is ignored.
     fn register(&mut self, program: &ProgramInfo) -> Result<(), Fault> {
         let request = MetaRequest::Register(program.clone());
         let trace = TraceContext::default();
         let reply = self.converse("register", trace, &request, &mut false);
-        // Nor does one that is carried out late: a connection that breaks here leaves no name behind.
+        // Nor does a late execution matter: a connection that breaks here leaves no name behind.
         self.asked = 0;
         if let MetaReply::Error(e) = reply? {
             log::debug!("the metadata server does not list this program: {e}");
@@ -281,8 +282,9 @@ impl Link {
     pub fn send_some(&mut self, stretches: &[Stretch]) -> std::io::Result<usize> {
         let slices: Vec<_> = stretches
             .iter()
-            // SAFETY: the stretches lie in the lane's output buffer, which does not change before they are sent, or in the
-            // caller's source buffer, which the exchange borrows for its whole life. They are only read, and only during this call.
+            // SAFETY: the stretches lie in the lane's output buffer, which does not change before they are sent, or in
+            // the caller's source buffer. The exchange borrows that for its whole life. They are only read, and only
+            // during this call.
             .map(|s| IoSlice::new(unsafe { std::slice::from_raw_parts(s.base, s.len) }))
             .collect();
         self.connection.send_some(&slices)
@@ -302,14 +304,15 @@ impl Link {
     pub fn receive_some(&mut self, stretches: &[Stretch]) -> std::io::Result<usize> {
         let mut slices: Vec<_> = stretches
             .iter()
-            // SAFETY: the stretches lie in the lane's input buffer behind its valid part, or in the caller's target buffer, which the
-            // exchange borrows exclusively for its whole life; they don't overlap. Nothing else looks at them during this call.
+            // SAFETY: the stretches lie in the lane's input buffer behind its valid part, or in the caller's target
+            // buffer. The exchange borrows that exclusively for its whole life. They don't overlap. Nothing else looks
+            // at them during this call.
             .map(|s| IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(s.base, s.len) }))
             .collect();
         self.connection.receive_some(&mut slices)
     }
 
-    /// The server has not closed it, and nothing has come that nobody asked for. Between calls.
+    /// The server has not closed it, and nothing has come that nobody asked for. To be called between calls.
     pub fn is_open(&self) -> bool {
         let mut byte = [0u8; 1];
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
@@ -329,7 +332,7 @@ impl Link {
         self.set_patience(Some(CLOSE))?;
         for handle in left {
             let request = DataRequest::Detach { handle };
-            // A handle that the server does not know is as good as closed.
+            // A handle that the server does not know counts as closed.
             let _: DataReply = self.call("close", TraceContext::default(), &request)?;
         }
         self.set_patience(None)

@@ -1,11 +1,11 @@
 //! Range locks over all servers of a file.
 //!
-//! A lock on a file range is a lock on the object range of each touched server, taken one server
-//! after the other in the file's own order. Since everybody takes them in that order and each server
-//! serves waiters in order of arrival, no circle of waiting can form.
+//! A lock on a file range is a lock on the object range of each touched server. They are taken one server after the
+//! other, in the file's own order. Everybody takes them in that order and each server serves waiters in order of
+//! arrival, so no deadlock can occur.
 //!
-//! A server knows a lock by the connection it came over and frees it when that connection ends, so a
-//! held lock keeps its connections to itself, and what is read or written under it goes over them.
+//! A server identifies a lock by its connection and releases it when that connection ends. So a held lock keeps its
+//! connections to itself, and reads and writes under it use them.
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::file::File;
@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Beyond the server's own limit of a lock wait, for the answer to arrive.
+/// Time beyond the server's limit of a lock wait for the answer to arrive.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A held lock on a file range; released when dropped.
@@ -41,7 +41,7 @@ impl RangeLock {
         self.held.range.clone()
     }
 
-    /// Whether a server has been lost since the lock was taken, and the lock with it: what was read under it may have
+    /// Whether a server was lost since the lock was taken, and the lock with it. What was read under it may have
     /// changed since, and calls within its range fail until it is dropped.
     pub fn is_lost(&self) -> bool {
         self.held.is_lost()
@@ -81,11 +81,11 @@ fn release(file: &OpenFile, held: &HeldLock) {
 }
 
 impl File {
-    /// Locks file bytes `range`: [`LockMode::Exclusive`] keeps everyone else's writes and locks out,
-    /// [`LockMode::Shared`] everyone else's writes and exclusive locks (reads that take no lock are not
-    /// kept out). Waits in order of arrival, at most [`crate::ClientOptions::lock_timeout`]. An
-    /// exclusive lock needs a file open for writing. An empty range locks nothing. A server may take a
-    /// lock that has not been used for a while away when others wait for it; the next use says so.
+    /// Locks file bytes `range`. [`LockMode::Exclusive`] excludes all other writes and locks, [`LockMode::Shared`] all
+    /// other writes and exclusive locks. Reads without a lock are not excluded. Waits in order of arrival, at most
+    /// [`crate::ClientOptions::lock_timeout`]. An exclusive lock needs a file open for writing. An empty range locks
+    /// nothing. A server may revoke a lock that has been unused for a while when others wait for it; the next use
+    /// reports that.
     pub fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock> {
         let file = &self.0;
         let trace = file.client.trace();

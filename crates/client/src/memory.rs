@@ -1,8 +1,7 @@
 //! The memory side of an exchange: bytes gathered into frames or scattered out of them.
 //!
-//! Large pieces go between socket and memory without a copy (vectored calls on the caller's own
-//! memory); small ones are packed, because a system call pays per slice more than a copy of a few
-//! hundred bytes costs.
+//! Large pieces go between socket and memory without a copy (vectored calls on the caller's own memory). Small ones are
+//! packed, because a system call pays more per slice than a copy of a few hundred bytes costs.
 use penstock_datatype::{Source, Target};
 
 /// Mean bytes of a contiguous memory piece from which vectored calls are used.

@@ -1,5 +1,5 @@
-//! The name space: everything that has a path. The metadata server decides; objects are removed at
-//! the data servers with the capability that it gives.
+//! The name space: everything that has a path. The metadata server decides; objects are removed at the data servers
+//! with the capability that it issues.
 use crate::client::Client;
 use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
@@ -108,8 +108,8 @@ impl Client {
         Ok(())
     }
 
-    /// Task `task` of a launcher's step is about to write or remove a file: the task of the step that said so first
-    /// ([`MetaRequest::Writes`]).
+    /// Task `task` of a launcher's step is about to write or remove a file. Returns the task of the step that said so
+    /// first ([`MetaRequest::Writes`]).
     pub fn writer(&self, path: &str, step: u64, task: u32) -> Result<u32> {
         let path = normalise(path)?;
         let request = MetaRequest::Writes { path, step, task };
@@ -131,7 +131,7 @@ impl Client {
         let Ok(_permit) = self.permit() else {
             return;
         };
-        // All servers at once, each tried once: a missing server must not hold up an unlink.
+        // All servers at once, each tried once: a missing server must not delay an unlink.
         let mut asked = Vec::new();
         let left = |site: &crate::connection_pool::ConnectionPool, fault: Fault| {
             log::warn!(
@@ -259,7 +259,7 @@ impl Client {
         self.done("sync metadata", &MetaRequest::Sync)
     }
 
-    /// What the metadata server says of itself.
+    /// The metadata server's status.
     pub fn meta_status(&self) -> Result<MetaStatus> {
         self.expect("status", &MetaRequest::Status, |reply| match reply {
             MetaReply::Status(s) => Ok(s),
@@ -267,7 +267,7 @@ impl Client {
         })
     }
 
-    /// The programs that the metadata server lists: one's own, or all ([`MetaRequest::Programs`]).
+    /// The programs that the metadata server lists: the caller's, or all ([`MetaRequest::Programs`]).
     pub fn programs(&self) -> Result<Programs> {
         self.expect(
             "list programs",
@@ -279,14 +279,14 @@ impl Client {
         )
     }
 
-    /// What each data server says of itself, or why it does not.
+    /// Each data server's status, or the error of its query.
     pub fn data_status(&self) -> Vec<(penstock_layout::ServerId, Result<DataStatus>)> {
         self.data_sites()
             .map(|(id, site)| (id, self.status_of(site)))
             .collect()
     }
 
-    /// What one data server says of itself. Threads may ask several at once.
+    /// One data server's status. Threads may ask several at once.
     pub fn data_status_of(&self, server: penstock_layout::ServerId) -> Result<DataStatus> {
         match self.data_sites().find(|(id, _)| *id == server) {
             Some((_, site)) => self.status_of(site),

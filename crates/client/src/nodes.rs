@@ -1,8 +1,8 @@
-//! Nodes by id, for whoever acts for others (a mount); and how long files are and when they changed.
+//! Nodes by id, for mounts and others that act for users; and lengths and times of files.
 //!
-//! Only data servers know a file's length, and when its bytes were last changed: writers tell nobody else. So looking
-//! at a file is one request to the metadata server and one to each of the file's data servers, all at once; many
-//! files are looked at together, [`TOGETHER`] at a time.
+//! Only data servers know a file's length, and when its bytes were last changed: writers tell no other server. So a
+//! query about a file is one request to the metadata server and one to each of the file's data servers, all at once.
+//! Many files are queried together, [`TOGETHER`] at a time.
 use crate::client::Client;
 use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
@@ -24,13 +24,13 @@ type Parts = Vec<(usize, ServerIndex)>;
 
 /// Files whose servers are asked in one go.
 const TOGETHER: usize = 64;
-/// Capabilities for one look at a file, at most.
+/// Most capabilities for one query about a file.
 const LOOKS: u32 = 3;
 
-/// What data servers say of a file.
+/// The data servers' answer about a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Bytes that its objects have.
     pub allocated: u64,

@@ -1,4 +1,4 @@
-//! An open file: what is known of it, its capability and handles, and calls to all its servers.
+//! An open file: its state, its capability and handles, and calls to all its servers.
 use crate::client::Client;
 use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
@@ -43,9 +43,9 @@ pub(crate) struct OpenFile {
     pub read: bool,
     pub write: bool,
     capability: Mutex<Lasting>,
-    /// What of the file each server has taken that no sync has covered, shared by all handles of this client.
+    /// For each server, the record of unsynced writes to the file, shared by all handles of this client.
     pub notes: Vec<Arc<Note>>,
-    /// Losses that this handle has been told of, or that were known before it.
+    /// Losses that were reported to this handle, or were known before it.
     pub told: Vec<AtomicU32>,
     /// A kernel writes by this handle.
     pub written_by_kernel: AtomicBool,
@@ -62,7 +62,7 @@ pub(crate) enum Origin {
     Node(User),
 }
 
-/// A capability and when it ends, counted from its arrival: this machine's wall clock may be wrong, and servers judge by the
+/// A capability and its end, counted from its arrival: this machine's wall clock may be wrong, and servers judge by the
 /// metadata server's time.
 #[derive(Debug, Clone)]
 struct Lasting {
@@ -169,7 +169,7 @@ impl OpenFile {
 
     // ---- capability and handles ----
 
-    /// Whose processes get descriptors of the file.
+    /// The user whose processes may get descriptors of the file.
     pub(crate) fn lend_to(&self) -> Option<u32> {
         guard(&self.capability).capability.lend_to
     }
@@ -209,7 +209,7 @@ impl OpenFile {
                 Err(e) if e.kind() == ErrorKind::Permission => {
                     self.client.node(&User::default(), request)?
                 }
-                // As the user: limits hold the user, and not root.
+                // As the user: quotas apply to the user, and not to root.
                 opened => opened?,
             };
             return match opened {
@@ -310,8 +310,8 @@ impl OpenFile {
 
     // ---- calls to all servers ----
 
-    /// One request to each server, all at once; lost connections are made again until the retry limit. `writes`: what is
-    /// done has to be synced.
+    /// One request to each server, all at once; lost connections are made again until the retry limit. `writes`: what
+    /// is done must be synced.
     pub fn call_each(
         &self,
         operation: &'static str,
@@ -427,7 +427,7 @@ impl OpenFile {
             .collect()
     }
 
-    /// The file length that these object lengths prove.
+    /// The file length that these object lengths imply.
     pub fn len_of(&self, lens: &[u64]) -> u64 {
         (0..)
             .map(ServerIndex)
@@ -439,7 +439,7 @@ impl OpenFile {
 
     // ---- writes by descriptors ----
 
-    /// The devices begin with what is dirty of every `parts`-th object from `part` on.
+    /// Starts write-back of every `parts`-th object from `part` on.
     pub fn start_writeback(&self, part: usize, parts: usize) {
         for shortcut in self.shortcuts.iter().skip(part).step_by(parts.max(1)) {
             if let Some(grant) = guard(shortcut).at_hand() {
@@ -450,8 +450,8 @@ impl OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// Closes the file at the servers, so that a removed file's space is not kept. Where that fails, it
-    /// is closed with the connection.
+    /// Closes the file at the servers, so that an open-unlinked file's space is freed. Where that fails, it is closed
+    /// with the connection.
     fn drop(&mut self) {
         for (site, shortcut) in self.sites.iter().zip(&self.shortcuts) {
             if !guard(shortcut).quiesce() {

@@ -1,11 +1,10 @@
 //! From an access to operations: what each request says, and which stream bytes it moves.
 //!
-//! An access (file pattern) becomes *operations* by its [`Form`]; an operation becomes one request
-//! per touched server. Both sides of a request agree on the bytes without listing them: the server
-//! intersects the region with its stripes, the client walks the same intersection as *runs* of the
-//! stream (maximal stretches of stream bytes that lie on the server one after the other), which is
-//! what it gathers from memory or scatters into it. A run joins pieces that are apart in the file,
-//! so a dense pattern costs one step per stripe unit, not one per region.
+//! An access (file pattern) becomes *operations* by its [`Form`]; an operation becomes one request per touched server.
+//! Both sides of a request agree on the bytes without listing them. The server intersects the region with its stripes.
+//! The client walks the same intersection as *runs* of the stream, and gathers them from memory or scatters them into
+//! it. A run is a maximal sequence of stream bytes that are consecutive on the server. A run joins pieces that are
+//! apart in the file, so a dense pattern costs one step per stripe unit, not one per region.
 use crate::stats::Form;
 use penstock_datatype::{Cursor, Pattern};
 use penstock_layout::{FileOffset, Layout, ServerIndex};
@@ -374,7 +373,7 @@ enum State {
         cursor: Box<Cursor>,
         /// Regions per operation; 0 = one contiguous operation per region.
         group: usize,
-        /// Groups travel as loops rather than lists.
+        /// Whether groups are sent as loops rather than lists.
         as_loop: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! Limits on the files of users, and how many files they have.
+//! Quotas of users, and their usage.
 use crate::client::Client;
 use crate::error::Result;
 use penstock_wire::message::{
@@ -15,22 +15,22 @@ pub struct Quotas {
     pub default: FileLimits,
     /// The same for bytes.
     pub default_bytes: ByteLimits,
-    /// All files were counted; until then numbers are 0 and nothing is limited.
+    /// Whether all files were counted; until then counts are 0 and no limit is enforced.
     pub counted: bool,
 }
 
 impl Client {
-    /// What one's own user has and may have.
+    /// The caller's usage and limits.
     pub fn own_quota(&self) -> Result<Quotas> {
         Ok(self.quota(QuotaRequest::Own)?.0)
     }
 
-    /// What a user has and may have (other users: administrators).
+    /// A user's usage and limits (other users: administrators).
     pub fn quota_of(&self, uid: u32) -> Result<Quotas> {
         Ok(self.quota(QuotaRequest::Of(uid))?.0)
     }
 
-    /// What all users have and may have (administrators).
+    /// Usage and limits of all users (administrators).
     pub fn all_quotas(&self) -> Result<Quotas> {
         let mut all = Vec::new();
         let mut after = None;

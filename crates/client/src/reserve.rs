@@ -1,8 +1,8 @@
-//! Reserving space for a file on all its servers, or on none.
+//! Reserves space for a file on all its servers, or on none.
 //!
-//! Each server holds the space aside first, on a connection that is kept until all have answered. If one refuses, the
-//! others give theirs back, and no object has been touched. A server that cannot be asked now, or that cannot hold
-//! space, reserves without.
+//! Each server first reserves the space outside the object, on a connection that is kept until all have answered. If
+//! one refuses, the others release theirs, and no object has been touched. A server that cannot be asked now, or does
+//! not support this, reserves directly.
 use crate::error::Result;
 use crate::file::File;
 use crate::link::Link;
@@ -52,7 +52,7 @@ impl File {
 }
 
 impl OpenFile {
-    /// The servers that hold their share aside; an error, and nothing held, if one has no space.
+    /// The servers that have reserved their part; on an error no server has, because one has no space.
     fn hold(&self, len: u64, trace: TraceContext) -> Result<Vec<Asked>> {
         let connected = (0..self.sites.len()).filter_map(|at| {
             let mut link = self.sites[at].connect(ALLOCATE).ok()?;
@@ -88,7 +88,7 @@ impl OpenFile {
         Err(full)
     }
 
-    /// One request to each of these servers, all at once. Whose connection breaks is left out.
+    /// One request to each of these servers, all at once. A server whose connection breaks is left out.
     fn ask_all(
         &self,
         servers: Vec<Asked>,

@@ -1,11 +1,10 @@
 //! When to try again after a server went away.
 //!
-//! Problem: a restarted server comes back after an unknown time; a client that tries too often adds
-//! load, one that waits too long adds idle time, and one that never stops hangs its program.
-//! Idea: exponential back-off from `first` to `most`, until `limit` has passed since the first
-//! failure without progress. Any progress (a reply) starts afresh.
-//! When it pays: always; a healthy server never sees it.
-//! No randomness: each client's delays start at its own first failure, which spreads them enough.
+//! Problem: a restarted server returns after an unknown time. A client that retries too often adds load, one that waits
+//! too long adds idle time, and one that never stops hangs its program. Idea: exponential back-off from `first` to
+//! `most`, until `limit` has passed since the first failure without progress. Any progress (a reply) starts afresh.
+//! When it pays: always; a healthy server never sees it. No randomness: each client's delays start at its own first
+//! failure, which spreads them enough.
 use std::time::{Duration, Instant};
 
 /// Delays and limit of a back-off.

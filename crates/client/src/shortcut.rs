@@ -1,13 +1,11 @@
 //! Form::Shortcut: a client on the server's host reads and writes an object through its own descriptor.
 //!
-//! Problem: a request through a socket costs two wake-ups and two copies; on the server's own host the
-//! bytes are one `pread` away.
-//! Idea: the server passes the object's descriptor and a page of shared memory (the *grant*). Each
-//! operation enters the grant, does its I/O and leaves; the server can forbid new operations and wait
-//! for those under way, for example before it grants a range lock (protocol: `penstock_rpc::grant`).
-//! When it pays: always when it is granted, which is while no policy has to see each request.
-//! A revoked or refused grant means requests, at once and without the caller noticing; a new grant is
-//! asked for after a while, twice as long after each refusal.
+//! Problem: a request through a socket costs two wake-ups and two copies; on the server's own host the bytes are a
+//! single `pread` away. Idea: the server passes the object's descriptor and a page of shared memory (the *grant*). Each
+//! operation enters the grant, does its I/O and leaves. The server can forbid new operations and wait for those in
+//! progress, for example before it grants a range lock (protocol: `penstock_rpc::grant`). When it pays: always when it
+//! is granted, which is while no policy must see each request. After a revocation or refusal requests are used at once,
+//! without the caller noticing. A new grant is requested after a delay, which doubles after each refusal.
 //!
 //! Parameters: those of [`crate::grant`], and [`PACKED_STEP`].
 use crate::connection_pool::ConnectionPool;
@@ -48,7 +46,7 @@ impl OpenFile {
                 return Some(grant.clone());
             }
             shortcut.grant = None;
-            // The first time after a revocation there is no hurry either: something needed it.
+            // After a revocation there is no hurry either: something required it.
             shortcut.again = None;
             shortcut.refused();
         }
@@ -64,7 +62,7 @@ impl OpenFile {
                 log::debug!("{}: no shortcut to {}: {reason}", self.path, site.peer);
                 shortcut.refused();
             }
-            // Requests will meet the same trouble and deal with it.
+            // Requests will meet the same problem and handle it.
             Err(Fault::Away(reason)) => {
                 log::debug!("{}: no shortcut to {}: {reason}", self.path, site.peer);
                 shortcut.refused();
@@ -77,7 +75,7 @@ impl OpenFile {
         shortcut.grant.clone()
     }
 
-    /// Only the owner can cut an object behind the server's back (docs/decisions/0021): nobody else maps it.
+    /// Only the owner can truncate an object behind the server's back (docs/decisions/0021): nobody else maps it.
     fn maps(&self) -> Maps {
         let own = self.lend_to() == Some(rustix::process::geteuid().as_raw());
         if own && self.client.options().mappings {
@@ -199,7 +197,7 @@ impl OpenFile {
                 }
                 Ok(Some(done))
             }
-            // What has been done so far may be done again by requests.
+            // What has been done so far may be repeated by requests.
             Concluded::Revoked => Ok(None),
             Concluded::Failed(e) => Err(Error::Local {
                 what: format!(
@@ -214,8 +212,8 @@ impl OpenFile {
         }
     }
 
-    /// A loop, executed the way the server would. `None` near the end of the object: an execution would
-    /// zero memory that lies behind the end of the file.
+    /// A loop, executed the way the server would. `None` near the end of the object: an execution would zero memory for
+    /// bytes beyond the end of the file.
     fn execute(
         &self,
         grant: &Grant,
@@ -385,7 +383,7 @@ impl Direct<'_> {
         self.ranges.clear();
     }
 
-    /// Between object and the caller's memory.
+    /// Directly between object and the caller's memory.
     fn straight(
         &mut self,
         object: &Mapped<'_>,
@@ -409,9 +407,9 @@ impl Direct<'_> {
         } else {
             let mut slices: Vec<IoSliceMut<'_>> = stretches
                 .iter()
-                // SAFETY: stretches of a target lie in the buffer that `memory` borrows exclusively.
-                // They overlap only if the caller's memory pattern does; they are filled one after the
-                // other, by the kernel or by a copy, and no reference is read through.
+                // SAFETY: stretches of a target lie in the buffer that `memory` borrows exclusively. They overlap only
+                // if the caller's memory pattern does. They are filled one after the other, by the kernel or by a copy,
+                // and no reference is read through.
                 .map(|s| IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(s.base, s.len) }))
                 .collect();
             Ok(object.read_vectored_at(from, &mut slices)? as u64)

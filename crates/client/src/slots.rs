@@ -1,12 +1,11 @@
 //! Changes of names that take effect once, however often their connection breaks.
 //!
 //! *Problem*: a change whose answer was lost may have been carried out. Sent again it would fail, or be done twice.
-//! *Idea*: the client opens a session with the metadata server at its first change. Each change takes one of the session's
-//! slots and that slot's next number; its repetitions carry the same. The server answers a number that it has carried
-//! out with the outcome that it kept, also after it was restarted (`crates/meta/src/slots.rs`).
-//! A session that the server has dropped is replaced by a new one. A change that may have arrived before that fails:
-//! whether it took effect is not known.
-//! *Bounds*: [`SLOTS`] changes at once; more of them wait.
+//! *Idea*: the client opens a session with the metadata server at its first change. Each change takes one of the
+//! session's slots and that slot's next number; its repetitions carry the same. If the server has carried a number out,
+//! it answers with the stored outcome, also after a restart (`crates/meta/src/slots.rs`). A session that the server has
+//! dropped is replaced by a new one. A change that may have arrived before that fails: whether it took effect is
+//! unknown. *Bounds*: [`SLOTS`] changes at once; further ones wait.
 use crate::error::{Error, Peer};
 use crate::fault::Fault;
 use crate::guard::guard;
@@ -30,7 +29,7 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct State {
     free: Vec<u16>,
-    /// Of each slot, the number of its last request. Numbers go on over sessions.
+    /// Of each slot, the number of its last request. Numbers continue over sessions.
     last: Vec<u64>,
 }
 
@@ -96,11 +95,11 @@ pub(crate) struct Call<'a> {
     operation: &'static str,
     trace: TraceContext,
     request: MetaRequest,
-    /// A change: it needs slots.
+    /// Whether it is a change, which needs slots.
     changes: bool,
     slots: Vec<(u16, u64)>,
     session: Option<u128>,
-    /// It may have been carried out.
+    /// Whether it may have been carried out.
     sent: bool,
 }
 

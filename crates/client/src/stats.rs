@@ -119,7 +119,7 @@ impl Counters {
         cell.bytes_written.fetch_add(counts.bytes_written, Relaxed);
     }
 
-    /// One operation by descriptors: `requests` objects were accessed.
+    /// One operation of the fast path: `requests` objects were accessed.
     pub fn fast_path(&self, write: bool, requests: u64, bytes: u64) {
         let cell = &self.forms[Form::Shortcut as usize];
         cell.operations.fetch_add(1, Relaxed);

@@ -1,30 +1,30 @@
-//! Bytes on stable storage: the servers of a file sync at the same time.
+//! Sync: the servers of a file sync at the same time.
 use crate::error::{Error, Result};
 use crate::file::File;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl File {
-    /// The devices begin with what is written, by anybody, of the objects to which this client has descriptors. Of clients
-    /// that share this out, each takes every `parts`-th object from `part` on: who comes to an object after another would
-    /// begin with the few pages written since. This promises nothing, and a sync waits for what is left.
+    /// Starts write-back of everybody's writes to the objects of which this client has descriptors. Clients that divide
+    /// this take every `parts`-th object each, from `part` on. A second client at an object would only find the few
+    /// pages written since. It gives no guarantee, and a sync waits for the rest.
     pub fn start_writeback(&self, part: usize, parts: usize) {
         self.0.start_writeback(part, parts);
     }
 
-    /// Whether this client has written what no sync of its own has covered.
+    /// Whether this client has writes that no sync of its own has covered.
     pub fn is_dirty(&self) -> bool {
         self.0.notes.iter().any(|note| note.is_dirty())
     }
 
-    /// Everything acknowledged so far, by whichever client, is on stable storage at all servers when
-    /// this returns, and so are all changes of names and attributes.
+    /// Makes everything acknowledged so far, to whichever client, durable at all servers, and all changes of names and
+    /// attributes too.
     ///
-    /// A data server that ends (even by kill -9) loses nothing acknowledged as long as its host stays
-    /// up and its store is a directory: the bytes are in the host's page cache already. When the host crashes, or a
-    /// server with a memory store ends, what was not synced is gone. If that took anything which this client wrote by any
-    /// handle of the file, the call fails with [`Error::LostWrites`], once for each handle that was open. What another
-    /// client lost, that client is told. A file that the metadata server does not know any more is [`Error::LostName`].
+    /// A data server that ends (even by kill -9) loses nothing acknowledged as long as its host stays up and its store
+    /// is a directory. The bytes are in the host's page cache already. When the host crashes, or a server with a memory
+    /// store ends, unsynced data is lost. If that includes writes of this client by any handle of the file, the call
+    /// fails with [`Error::LostWrites`], once for each handle that was open. Losses of another client are reported to
+    /// that client. A file that the metadata server no longer knows is [`Error::LostName`].
     pub fn sync(&self) -> Result<()> {
         let file = &*self.0;
         let _permit = file.client.permit()?;
@@ -57,7 +57,7 @@ impl File {
         named
     }
 
-    /// Synced bytes are worth nothing if the file's name is lost in a crash.
+    /// Synced bytes are worthless if the file's name is lost in a crash.
     fn sync_name(&self) -> Result<()> {
         let file = &*self.0;
         match file

@@ -1,14 +1,13 @@
-//! What this process has written and not synced yet, by file and data server.
+//! Unsynced writes of this process, by file and data server.
 //!
-//! Problem: a write is acknowledged when it is in the page cache of its server. If the host of that server loses power before the
-//! next sync, the sync makes nothing durable and must not succeed. Idea: each acknowledged write leaves a note of the
-//! incarnation that took it ([`Incarnation`]; a server has one for all its life, so the connection tells). A sync compares the
-//! notes with the incarnation that answers it. One note each is enough: incarnations never come back, so of two different
-//! ones the older has ended.
-//! Notes belong to the file, not to a handle: they outlive it until a sync of any handle has succeeded or failed.
-//! A loss is told once to each handle that was open when it was found.
-//! *Bounds*: notes of [`MAX_CLOSED`] closed files and servers. Of those beyond it all that is kept is one note for each
-//! server, which every older file inherits when it is opened: it may be told of a loss that was another's.
+//! Problem: a write is acknowledged when it is in the page cache of its server. If the host of that server loses power
+//! before the next sync, the sync makes nothing durable and must not succeed. Idea: each acknowledged write records the
+//! incarnation that took it ([`Incarnation`]). A server has one for its whole life, so the connection determines it. A
+//! sync compares the records with the incarnation that answers it. A single record suffices: incarnations never return,
+//! so of two different ones the older has ended. Records belong to the file, not to a handle: they survive it until a
+//! sync of any handle has succeeded or failed. A loss is reported once to each handle that was open when it was found.
+//! *Bounds*: records of [`MAX_CLOSED`] closed files and servers. Beyond it there is only one record for each server,
+//! which every older file inherits when it is opened. It may then report a loss of another file.
 use crate::error::{Loss, Peer};
 use crate::guard::guard;
 use penstock_host::sync::Mutex;
@@ -20,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-/// Notes of closed files and servers that are kept.
+/// Most records of closed files and servers.
 const MAX_CLOSED: usize = 1 << 16;
 
 /// An incarnation of one server, by a number that this process gives it. 0: none.
 pub(crate) type Taken = u32;
-/// Several, all but one of which have ended.
+/// Several incarnations, of which all but one have ended.
 const SEVERAL: Taken = u32::MAX;
 
 /// Both of two notes.
@@ -42,7 +41,8 @@ pub(crate) fn merge(one: Taken, other: Taken) -> Taken {
 pub(crate) struct Numbers(Mutex<(Option<Incarnation>, Taken)>);
 
 impl Numbers {
-    /// The number of an incarnation. One that comes back after another gets a new number, and so counts as another.
+    /// The number of an incarnation. An incarnation that returns after another gets a new number, and so counts as
+    /// another.
     pub fn of(&self, incarnation: Incarnation) -> Taken {
         let mut last = guard(&self.0);
         if last.0 != Some(incarnation) {
@@ -52,13 +52,13 @@ impl Numbers {
     }
 }
 
-/// The notes of one file about one server.
+/// The record of one file for one server.
 #[derive(Debug, Default)]
 pub(crate) struct Note {
-    /// The incarnation's number above, and how many writes were noted below.
+    /// Number of the incarnation in the high bits, count of recorded writes in the low ones.
     word: AtomicU64,
     bytes: AtomicU64,
-    /// Handles through which a kernel writes without telling.
+    /// Handles through which a kernel writes without reporting.
     lent: AtomicU32,
     /// Losses found, and the last one with its first write.
     losses: AtomicU32,
@@ -101,12 +101,12 @@ impl Note {
         }
     }
 
-    /// Something was written that no sync has covered.
+    /// Whether there are writes that no sync has covered.
     pub fn is_dirty(&self) -> bool {
         number(self.word.load(SeqCst)) != 0
     }
 
-    /// A kernel writes through a handle from now on, or does so no more.
+    /// A kernel begins or ends writing through a handle.
     pub fn lend(&self, lent: bool) {
         if lent {
             self.lent.fetch_add(1, SeqCst)
@@ -134,9 +134,9 @@ impl Note {
             });
             self.losses.fetch_add(1, SeqCst);
         }
-        // What a kernel writes is noted by nobody.
+        // A kernel's writes are not recorded.
         let after = with_number(before, if lent { by } else { 0 });
-        // Writes that were acknowledged meanwhile stay noted.
+        // Writes acknowledged meanwhile stay recorded.
         let cleared = self
             .word
             .compare_exchange(before, after, SeqCst, SeqCst)
@@ -158,16 +158,16 @@ impl Note {
     }
 }
 
-/// The notes of all files of a client.
+/// The records of all files of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Mutex<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
     notes: HashMap<(FileId, ServerId), Arc<Note>>,
-    /// Those that are kept for files that are closed.
+    /// Records of closed files.
     closed: usize,
-    /// What was noted of others, and the newest of their files.
+    /// Merged records of forgotten files, and the newest of these.
     forgotten: HashMap<ServerId, Taken>,
     newest: Option<FileId>,
 }

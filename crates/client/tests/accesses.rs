@@ -444,9 +444,9 @@ fn operations_and_requests_are_counted() {
     assert_eq!(file.stats().structured.requests, 8);
 }
 
-/// The first of two servers answers before the file is written and is asked for its length afterwards: what has come into
-/// being meanwhile is read again, from where it is. Blocks 13 and 16 follow each other in the object and in the
-/// memory, and in the file they do not.
+/// The first of two servers answers before the file is written, and is asked for its length afterwards. Bytes written
+/// in between are read again, from where they are. Blocks 13 and 16 follow each other in the object and in the memory,
+/// and in the file they do not.
 #[test]
 fn what_comes_into_being_during_a_read_is_read_where_it_is() {
     const BLOCK: u64 = 1000;

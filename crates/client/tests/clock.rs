@@ -1,5 +1,5 @@
-//! Data servers that know the time wrongly after a start. What a server has kept of the time is edited between two starts, as a
-//! wrong clock of its host or a copied store would have left it.
+//! Data servers with a wrong time after a start. A server's record of the time is edited between two starts. It is then
+//! as a wrong clock of its host or a copied store would have left it.
 use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, Identity, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target};

@@ -1,4 +1,4 @@
-//! The lean path gives what the general one gives, or leaves the access to it.
+//! The fast path gives the same results as the general one, or leaves the access to it.
 use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, File, Form, Identity, LockMode};
 use penstock_datatype::{Pattern, Source, Target};
@@ -18,7 +18,7 @@ fn write(file: &File, at: u64, bytes: &[u8]) {
     assert_eq!(n, bytes.len() as u64);
 }
 
-/// What an access gives that may go either way.
+/// Performs an access on either path.
 fn read(file: &File, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xee; len];
     let access = Pattern::contiguous(at as i64, len as u64);
@@ -29,7 +29,7 @@ fn read(file: &File, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the lean path gives.
+/// Performs an access on the fast path.
 fn lean(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0xee; len];
     file.read_fast_path(at, &mut bytes).then_some(bytes)
@@ -133,7 +133,7 @@ fn objects_that_end_in_the_middle_of_a_file_read_as_zeros() {
     }
 }
 
-/// Nobody sees bytes of before a cut after it, and no read of mapped pages meets their end.
+/// After a truncation nobody reads bytes from before it, and no read of mapped pages crosses their end.
 #[test]
 fn a_cut_ends_what_is_known_of_the_length() {
     let cluster = Cluster::start(Plan::default());

@@ -1,4 +1,4 @@
-//! Connections of a client: what breaks is fenced off, what nobody uses any more ends.
+//! Connections of a client: broken ones are fenced, unused ones end.
 use crate::common::net::{LIMIT, Net};
 use crate::common::{Cluster, Plan, create};
 use penstock_client::{Client, File, Form, LockMode};

@@ -88,8 +88,8 @@ fn a_client_without_shortcuts_sends_requests() {
     assert_eq!(file.stats().structured.requests, 4);
 }
 
-/// Sieving writers under exclusive locks beside plain strided writers, of all forms, and shortcuts that
-/// come and go: no byte is ever lost.
+/// Data-sieving writers under exclusive locks beside plain strided writers, of all forms, with shortcuts granted and
+/// revoked: no byte is ever lost.
 #[test]
 fn read_modify_write_under_a_lock_loses_nothing() {
     let cluster = Cluster::start(Plan {

@@ -1,4 +1,4 @@
-//! Many clients at once, and many threads of one client: everybody gets through, within bounds.
+//! Many clients at once, and many threads of one client: all of them succeed, within bounds.
 use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, ClientOptions, Form, Identity};
 use penstock_datatype::{Loop, Pattern, Source, Target};

@@ -197,8 +197,8 @@ fn writers_through_mappings_and_cuts_leave_nothing_behind() {
     }
 }
 
-/// The server takes an object from a client that dies in the middle of storing into it, and what the dead one had
-/// mapped changes nothing any more.
+/// A client dies in the middle of storing into an object, and the server takes the object back. The dead client's
+/// mapping changes nothing any more.
 #[test]
 fn a_client_that_is_killed_stores_nothing_any_more() {
     if let Ok(path) = std::env::var(DEPLOYMENT) {

@@ -1,5 +1,5 @@
-//! Changes of names take effect once: the answer to each is lost after the server has carried it out, somebody else acts
-//! meanwhile, and the client, which repeats the change, is told what came of the first copy.
+//! Changes of names take effect once. The answer to each is lost after the server has carried it out, and another
+//! client acts meanwhile. The client repeats the change, and gets the result of the first copy.
 use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, ErrorKind, FileLeases, Identity, Locked, OpenFiles, OpenOptions};
 use penstock_layout::FileId;

@@ -158,8 +158,8 @@ fn write(file: &File, bytes: &[u8]) -> penstock_client::Result<u64> {
     file.write(&access, Form::Structured, &mut Source::from_slice(bytes))
 }
 
-/// Four writers of interleaved records, one per form, while data servers are killed and started
-/// again: no call fails, and what was written last is there.
+/// Four writers of interleaved records, one per form, while data servers are killed and restarted. No call fails, and
+/// what was written last is there.
 #[test]
 fn writers_outlive_killed_data_servers() {
     let mut servers = Processes::start(Plan {
@@ -329,7 +329,7 @@ fn sync_tells_of_a_lost_memory_store() {
             }
             other => panic!("{other:?}"),
         }
-        // Told once; written again it is there.
+        // Reported once; written again it is there.
         file.write(&access, form, &mut Source::from_slice(&[3; 100]))
             .unwrap();
         file.sync().unwrap();
@@ -338,7 +338,7 @@ fn sync_tells_of_a_lost_memory_store() {
 }
 
 impl Processes {
-    /// As if the host of a data server had lost its power: what was not synced is gone, here nothing, and the system has booted
+    /// As if the host of a data server had lost its power: unsynced data (none here) is gone, and the system has booted
     /// again.
     fn lose_power(&mut self, server: &str) {
         self.kill(server);
@@ -510,7 +510,7 @@ fn expired_capabilities_are_renewed() {
     assert_eq!(read(&file, 0, 40_000), bytes);
 }
 
-/// Neither the writer nor the end of the server syncs: only the background does.
+/// Neither the writer nor the end of the server syncs: only the background sync does.
 #[test]
 fn what_nobody_synced_is_missed_when_it_is_gone() {
     let mut servers = Processes::registered();

@@ -1,4 +1,4 @@
-//! Credentials that are taken back: what data servers do on connections that are open.
+//! Revoked credentials: what data servers do on open connections.
 use crate::common::{Cluster, Plan};
 use penstock_client::{Client, Identity};
 use penstock_rpc::{Connection, Timeouts, Wallet, connect};

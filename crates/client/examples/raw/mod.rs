@@ -1,4 +1,4 @@
-//! The bare protocol, for programs that attack servers: a request that no client library has looked at.
+//! The bare protocol, for programs that attack servers: requests that bypass the client library.
 use penstock_rpc::Connection;
 use penstock_wire::Envelope;
 use penstock_wire::message::TraceContext;

@@ -1,7 +1,9 @@
-//! The bytes of users that have limits on them: what objects have, what data servers count, what the metadata server has heard.
+//! The bytes of users with quotas on bytes: lengths of objects, counts of data servers, and what the metadata server
+//! has received.
 //!
-//! *Problem*: programs write while all this is asked, and what one server knows another hears a second later. *Idea*: a
-//! difference is called one when two looks [`REST`] apart found the same lengths and the same counts, and it in both.
+//! *Problem*: programs write during the check, and a count reaches the other server up to a second later. *Idea*: a
+//! difference is reported only if two comparisons [`REST`] apart found the same lengths and counts, and the difference
+//! in both.
 use super::{CheckFinding, Checker, FindingKind, Inventory};
 use crate::error::Result;
 use penstock_layout::{FileId, ServerId};
@@ -10,9 +12,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Between two looks. Data servers tell of counts and hear of new owners once a second.
+/// Time between two comparisons. Data servers report counts and receive new owners once a second.
 const REST: Duration = Duration::from_secs(3);
-/// Looks at a data server at most.
+/// Most comparisons of a data server.
 const LOOKS: usize = 4;
 /// A count takes so many times [`REST`] at most.
 const COUNT: usize = 40;
@@ -32,7 +34,7 @@ struct Seen {
     whole: bool,
 }
 
-/// What one look at a data server found.
+/// The result of one comparison of a data server.
 #[derive(Default)]
 struct Look {
     users: BTreeMap<u32, Seen>,

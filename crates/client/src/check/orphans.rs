@@ -35,8 +35,8 @@ struct Lone {
 }
 
 impl<I: Inventory> Checker<'_, I> {
-    /// Asks what the metadata know of ids and stores. A store tells of itself first: what it has
-    /// heard of by then the metadata know.
+    /// Queries what the metadata know of ids and stores. Stores are asked first: the metadata then know everything that
+    /// a store has received.
     pub(super) fn compare_stores(&mut self) -> Result<()> {
         let servers = self.inventory.servers();
         let found: Vec<_> = servers
@@ -85,7 +85,7 @@ impl<I: Inventory> Checker<'_, I> {
         Ok(())
     }
 
-    /// Looks at the candidates again; those that still have no file are orphans.
+    /// Checks the candidates again; those still without a file are orphans.
     pub(super) fn settle(&mut self) -> Result<()> {
         let candidates = std::mem::take(&mut self.candidates);
         if candidates.is_empty() {
@@ -135,7 +135,7 @@ impl<I: Inventory> Checker<'_, I> {
         Ok(())
     }
 
-    /// An object was freed: nobody has to accept its damage any more.
+    /// An object was removed: its damage need not be accepted any more.
     fn damage_is_gone(&mut self, server: ServerId, object: FileId) {
         for finding in &mut self.report.findings {
             let damage = matches!(

@@ -1,4 +1,4 @@
-//! A lane against a server made of one vector, over a wire that cuts everything into odd chunks, loses
+//! A lane against a server made of one vector, over a faulty wire. The wire delivers everything in odd chunks, loses
 //! connections, forgets loops and lets capabilities expire.
 use super::*;
 use crate::memory::Memory;
