@@ -24,6 +24,7 @@ CLEAN = [
     "crates/pyapi",
     "crates/rpc",
     "crates/sched",
+    "crates/server",
     "crates/sim",
     "crates/store",
     "crates/wire",

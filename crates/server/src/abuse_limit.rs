@@ -1,23 +1,22 @@
-//! Who asks for nothing but what must be refused waits for it.
+//! A rate limit against abuse: clients that send only invalid requests are answered late.
 //!
-//! Problem: to refuse a request costs a server as much processor time as to serve a small one, so that a client that
-//! sends nonsense as fast as it can takes others' share of the CPUs.
-//! Idea: a program that means well stops at its first refusals, or goes on with something else. So the refusals of a
-//! connection in a row are counted, and from [`MANY`] on each is answered later than it could be, the later the more
-//! there are, up to [`MOST`]. The connection's own thread sleeps; it holds nothing meanwhile.
-//! When it pays: on servers that share CPUs with others' work. What a program may meet in numbers (names that are not
-//! there, a full store, locks that others hold) is not counted.
-//! Parameters: [`MANY`], [`STEP`], [`MOST`].
+//! Problem: refusing a request costs a server as much processor time as serving a small one. A client that sends
+//! invalid requests as fast as it can takes other clients' share of the CPUs. Idea: a well-behaved program stops at its
+//! first refusals, or continues with something else. So consecutive refusals of a connection are counted. From [`MANY`]
+//! on each is answered with a delay, which grows with their number up to [`MOST`]. The connection's own thread sleeps;
+//! it holds no resources meanwhile. When it pays: on servers that share CPUs with others' work. Refusals that valid
+//! programs may get in large numbers are not counted (missing names, a full store, locks held by others). Parameters:
+//! [`MANY`], [`STEP`], [`MOST`].
 use penstock_wire::message::ErrorKind;
 use std::time::Duration;
 
-/// Refusals in a row that are answered at once.
+/// Consecutive refusals that are answered at once.
 const MANY: u32 = 64;
-/// What the delay grows by with every further one.
+/// Increase of the delay with every further one.
 const STEP: Duration = Duration::from_micros(100);
 const MOST: Duration = Duration::from_millis(10);
 
-/// Of one connection.
+/// The count of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct AbuseLimit {
     in_a_row: u32,
@@ -29,7 +28,7 @@ impl AbuseLimit {
         self.in_a_row = 0;
     }
 
-    /// A request is being refused: how long its answer waits.
+    /// A request is being refused: returns the delay of its answer.
     pub(crate) fn another(&mut self, kind: ErrorKind) -> Duration {
         let counts = matches!(
             kind,

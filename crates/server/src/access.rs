@@ -1,8 +1,7 @@
-//! The part of an access that lies on this server, worked off in stream order chunk by chunk.
+//! This server's part of an access, executed in stream order chunk by chunk.
 //!
-//! Patterns stay patterns: a structured access (and a list, which is a small one) is an [`Execution`] of the
-//! store, run by run. A contiguous access is one run of the object whatever the striping, and needs nothing of
-//! that.
+//! Patterns stay patterns: a structured access (and a list, which is a small one) is an [`Execution`] of the store, run
+//! by run. A contiguous access is one run of the object whatever the striping, and needs no execution.
 use crate::error::{refuse, store_error};
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{GivenUp, Layout, ObjectOffset, SearchLimit, ServerIndex};
@@ -11,25 +10,25 @@ use penstock_wire::message::{ErrorKind, MAX_LIST, WireError};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
-/// Most steps to find out how many bytes of an access are on this server: a few milliseconds.
+/// Most steps to count the bytes of an access on this server: a few milliseconds.
 const SHARE_STEPS: u64 = 1 << 14;
 
 enum Work {
-    /// One run: what is left of it.
+    /// One run: the rest of it.
     Run(Range<u64>),
     Pattern(Box<Execution>),
 }
 
-/// See the module's text. The default has no bytes.
+/// This server's part of an access. The default has no bytes.
 pub(crate) struct Access {
     work: Work,
     /// Lowest and one past the highest byte of the object that the access can touch.
     bounds: Range<u64>,
     /// Object offsets ascend.
     monotone: bool,
-    /// This server's share of the access is at most that.
+    /// Upper bound of this server's share of the access, bytes.
     most: u64,
-    /// It is just that.
+    /// Whether the bound is exact.
     exact: bool,
 }
 
@@ -130,7 +129,7 @@ impl Access {
         })
     }
 
-    /// The same, with a limit on searches for bytes that are not there.
+    /// The same with a limit on searches that find nothing.
     pub(crate) fn limited(self, limit: &SearchLimit) -> Access {
         let work = match self.work {
             Work::Pattern(execution) => Work::Pattern(Box::new(execution.limited(limit.clone()))),
@@ -139,7 +138,7 @@ impl Access {
         Access { work, ..self }
     }
 
-    /// No byte is left.
+    /// Whether no byte is left.
     pub(crate) fn done(&mut self) -> Result<bool, WireError> {
         match &mut self.work {
             Work::Run(left) => Ok(left.is_empty()),
@@ -155,7 +154,7 @@ impl Access {
         self.exact.then_some(self.most)
     }
 
-    /// At most so many bytes are left.
+    /// Upper bound of the remaining bytes.
     pub(crate) fn most(&self) -> u64 {
         match &self.work {
             Work::Run(left) => left.end - left.start,
@@ -175,8 +174,8 @@ impl Access {
         }
     }
 
-    /// Reads the next bytes into `out`. Returns how many are worth sending: fewer than `out.len()` when the access is
-    /// over or everything that follows lies behind the end of the object.
+    /// Reads the next bytes into `out`. Returns how many to send. Fewer than `out.len()` at the end of the access, or
+    /// if everything that follows is beyond the end of the object.
     pub(crate) fn read(
         &mut self,
         object: Option<&dyn Object>,
@@ -201,7 +200,7 @@ impl Access {
                 let filled = execution.read(object, out, scratch).map_err(store_error)?;
                 searched(execution)?;
                 match execution.end() {
-                    // Later runs may lie before the end again: what is missing reads as a hole.
+                    // Later runs may be before the end again: missing bytes read as a hole.
                     Some(_) if self.monotone => {
                         Ok(execution.present().saturating_sub(before) as usize)
                     }
@@ -211,7 +210,7 @@ impl Access {
         }
     }
 
-    /// What is left, if it is one run.
+    /// The rest, if it is one run.
     pub(crate) fn run(&self) -> Option<Range<u64>> {
         match &self.work {
             Work::Run(left) => Some(left.clone()),
@@ -304,7 +303,7 @@ impl Access {
     }
 }
 
-/// Refuses to go on with an access whose bytes here were not found in time.
+/// Refuses to continue an access whose bytes on this server were not found within the limit.
 fn searched(execution: &Execution) -> Result<(), WireError> {
     match execution.given_up() {
         None => Ok(()),

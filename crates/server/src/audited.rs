@@ -1,14 +1,14 @@
-//! What of a connection's requests goes into the audit log.
+//! The audit records of a connection's requests.
 use penstock_layout::FileId;
 use penstock_rpc::audit::{Audit, Event, Outcome, Subject};
 use penstock_wire::message::{DataReply, DataRequest, Handle, WireError};
 
-/// What a record about a request would need: the request itself is gone when its answer is known.
+/// What a record of a request needs: the request itself is consumed before its answer is known.
 pub(crate) struct Act {
-    /// An administrative one, if it is one.
+    /// The event, if it is an administrative action.
     event: Option<Event>,
     what: What,
-    /// Noted when it is done, too.
+    /// Whether success is recorded too.
     done: bool,
 }
 
@@ -74,7 +74,7 @@ impl Act {
         }
     }
 
-    /// What came of it. `named`: the file of a handle.
+    /// A request has ended with this result. `named`: the file of a handle.
     pub(crate) fn ended(
         &self,
         watch: &Watch<'_>,
@@ -130,19 +130,19 @@ fn reason(event: Event) -> &'static str {
     }
 }
 
-/// The log, and whose connection it is.
+/// The log, and the peer of the connection.
 pub(crate) struct Watch<'a> {
     pub(crate) audit: &'a Audit,
     pub(crate) subject: Subject,
 }
 
 impl Watch<'_> {
-    /// A descriptor was refused to somebody who may not have it.
+    /// Records that a descriptor was refused to a peer that may not have it.
     pub(crate) fn no_descriptor(&self, file: FileId, reason: &str) {
         self.refused(Event::Descriptor, file, reason);
     }
 
-    /// Requests serve as well, so this is no error.
+    /// The peer uses requests instead, so this is no error.
     pub(crate) fn beyond_limit(&self, file: FileId, reason: &str) {
         self.refused(Event::Limit, file, reason);
     }

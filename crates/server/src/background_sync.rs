@@ -1,15 +1,15 @@
-//! What nobody syncs is synced in the background, so that its loss would be noticed.
+//! Background sync: syncs what nobody else syncs, so that its loss would be detected.
 //!
-//! Problem: a store knows the objects that it must have from their first sync, and most programs (`cp`, `tar`) never sync. Idea: a
-//! thread syncs what is new or longer every [`crate::Options::background_sync`], resting at least as long as it works; when
-//! the server stops, the rest.
-//! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
+//! Problem: a store must have an object from its first sync on, and most programs (`cp`, `tar`) never sync. Idea: a
+//! thread syncs new and extended objects every [`crate::Options::background_sync`], pausing at least as long as it
+//! works. When the server stops, it syncs the rest. Then the store's generation is increased and reported to the
+//! metadata server, so that an older copy can be distinguished from this store.
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_rpc::Background;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// The thread, and how it is ended.
+/// The thread, and how to end it.
 #[derive(Default)]
 pub(crate) struct BackgroundSync {
     stop: Arc<Stop>,
@@ -35,8 +35,8 @@ impl Stop {
 }
 
 impl BackgroundSync {
-    /// Starts the thread. After each rest of `period` it calls `round` with what rests between two syncs; both say
-    /// whether to go on.
+    /// Starts the thread. After each pause of `period` it calls `round` with a function that pauses between two syncs;
+    /// both return whether to continue.
     pub(crate) fn start(
         &self,
         period: Duration,

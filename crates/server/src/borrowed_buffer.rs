@@ -1,11 +1,11 @@
-//! What threads that wait lend to the one that serves: their buffers and what to do with them.
+//! Borrowed buffers: the serving thread uses the buffers of waiting threads.
 use crate::access::Access;
 use penstock_sched::Op;
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::WireError;
 use std::sync::Arc;
 
-/// A slice of a request, with all that serving it takes.
+/// A slice of a request, with everything needed to serve it.
 pub(crate) struct BorrowedBuffer {
     pub(crate) object: Arc<dyn Object>,
     pub(crate) access: Access,
@@ -13,7 +13,7 @@ pub(crate) struct BorrowedBuffer {
     pub(crate) len: usize,
 }
 
-/// Serves the parts of a virtual request: runs that follow each other in one call, the others one by one.
+/// Serves the parts of a virtual request: adjacent runs in one call, the others one by one.
 pub(crate) fn serve(
     op: Op,
     borrowed: &mut [BorrowedBuffer],
@@ -35,7 +35,7 @@ pub(crate) fn serve(
     results
 }
 
-/// One begins where the other ends, and both are one run.
+/// Whether one begins where the other ends, and both are single runs.
 fn follows(one: &BorrowedBuffer, other: &BorrowedBuffer) -> bool {
     let run = |borrowed: &BorrowedBuffer| Some((borrowed.access.run()?, borrowed.len as u64));
     match (run(one), run(other)) {

@@ -1,57 +1,58 @@
-//! The bytes of users that have limits on bytes, as one data server counts them, and its leases (docs/decisions/0030).
+//! Quotas on bytes at one data server: counts of users' bytes, and leases (docs/decisions/0030).
 //!
-//! *Problem*: a limit must not cost a request to the metadata server for each write. *Idea*: the metadata server leases this server
-//! a number of bytes for each such user. An object counts with its length, or with what is preallocated for it if that is more.
-//! Before a write its object counts as if it were done; afterwards with its true length. So a strided write costs what the
-//! object grows, and what is written or preallocated again costs nothing.
+//! *Problem*: a quota must not cost a request to the metadata server for each write. *Idea*: the metadata server leases
+//! this server a number of bytes for each such user. An object counts with its length, or with what is preallocated for
+//! it if that is more. Before a write its object counts as if the write were done; afterwards with its true length. So
+//! a strided write costs as much as the object grows, and overwriting or preallocating again costs nothing.
 //!
-//! A plain state machine. Objects of other users are not in it, but for those that changed their owner since the last count.
+//! A plain state machine. It has no objects of other users, except those that changed owners since the last count.
 use penstock_layout::FileId;
 use penstock_wire::message::{CountedBytes, Followed, Lease, Leases, MAX_OWNERS, Usage};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A user with a limit on bytes.
+/// A user with a quota on bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct User {
     used: u64,
     lease: u64,
     want: u64,
-    /// As the metadata server told last.
+    /// As last reported by the metadata server.
     total: u64,
     limit: u64,
     full: bool,
-    /// All objects of the user are counted.
+    /// Whether all objects of the user are counted.
     counted: bool,
-    /// The limit was set while this server ran: it holds when all is counted. Else nothing grows until then.
+    /// Whether the limit was set while this server ran: it is enforced once everything is counted. Otherwise nothing
+    /// grows until then.
     fresh: bool,
 }
 
-/// What an object counts.
+/// The count of an object.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     uid: u32,
     bytes: u64,
-    /// How long it was when that was last looked at.
+    /// Its length when last checked.
     len: u64,
     /// Preallocated, from its start.
     allocated: u64,
-    /// It has no name any more and is still open.
+    /// Whether it has lost its name and is still open.
     removed: bool,
-    /// Requests under way that make it longer.
+    /// Requests in progress that extend it.
     growing: u32,
 }
 
-/// An object that is to grow.
+/// A request to extend an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) file: FileId,
-    /// Whose it is, as the capability says, if it says so.
+    /// Its owner according to the capability, if that says so.
     pub(crate) owner: Option<u32>,
-    /// How long it is to be.
+    /// Its new length.
     pub(crate) end: u64,
-    /// How long it is.
+    /// Its present length.
     pub(crate) len: u64,
-    /// Root asks: it is counted and never refused.
+    /// Root's requests are counted and never refused.
     pub(crate) root: bool,
 }
 
@@ -60,30 +61,30 @@ pub(crate) struct Growth {
 pub(crate) enum Verdict {
     /// Its owner has no limit.
     Free,
-    /// It counts as long as it is to be, until [`Bytes::settle`].
+    /// It counts with its new length until [`Bytes::settle`].
     Counted,
-    /// Not yet: the metadata server has to be asked.
+    /// Not yet: the metadata server must be asked.
     Wait,
-    /// The owner has so many bytes, and may have so many.
+    /// The owner's usage and limit.
     Full { uid: u32, total: u64, limit: u64 },
-    /// Nobody has said whose it is.
+    /// The owner is unknown.
     WhoseIsIt,
 }
 
-/// See the module's text.
+/// The counts and leases.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     users: BTreeMap<u32, User>,
     objects: HashMap<FileId, Entry>,
-    /// Owners that the metadata server told, of files whose objects are not counted. At most [`MAX_OWNERS`].
+    /// Owners reported by the metadata server, of files whose objects are not counted. At most [`MAX_OWNERS`].
     owners: HashMap<FileId, u32>,
     followed: Followed,
-    /// Users who are not known have a limit all the same.
+    /// Whether unknown users have a limit too.
     everybody: bool,
 }
 
 impl Bytes {
-    /// Some user has a limit.
+    /// Whether any user has a limit.
     pub(crate) fn any(&self) -> bool {
         self.everybody || !self.users.is_empty()
     }
@@ -92,19 +93,19 @@ impl Bytes {
         self.users.contains_key(&uid) || self.everybody && uid != 0
     }
 
-    /// Whose an object is, if it counts or the metadata server has told.
+    /// The owner of an object, if it is counted or was reported.
     pub(crate) fn owner(&self, file: FileId) -> Option<u32> {
         let counted = self.objects.get(&file).map(|entry| entry.uid);
         counted.or_else(|| self.owners.get(&file).copied())
     }
 
-    /// Whether a user with a limit has this object.
+    /// Whether a user with a limit owns this object.
     pub(crate) fn counts_object(&self, file: FileId) -> bool {
         self.objects.contains_key(&file)
     }
 
-    /// The metadata server tells whose a file is. Its object is not here, or does not count.
-    /// False: there are too many of them, and it is not kept.
+    /// Records the owner of a file, reported by the metadata server. Its object is not here, or does not count. False:
+    /// there are too many of them, and it is not stored.
     pub(crate) fn owned(&mut self, file: FileId, uid: u32) -> bool {
         let room = self.owners.len() < MAX_OWNERS || self.owners.contains_key(&file);
         if room {
@@ -113,18 +114,19 @@ impl Bytes {
         room
     }
 
-    /// Files may have other owners than were told.
+    /// Owners may have changed since they were reported.
     pub(crate) fn doubt(&mut self) {
         self.owners.clear();
     }
 
-    /// An object is to grow. `answered`: the metadata server has been asked since this growth was asked for first.
+    /// Judges a request to extend an object. `answered`: the metadata server was asked after this request was first
+    /// judged.
     pub(crate) fn grow(&mut self, growth: &Growth, answered: bool) -> Verdict {
         let Some(uid) = self.owner(growth.file).or(growth.owner) else {
             return Verdict::WhoseIsIt;
         };
         if !self.users.contains_key(&uid) {
-            // A user's first file: the metadata server has given the user a limit before it was opened.
+            // A user's first file: the metadata server has set the user's limit before it was opened.
             return if self.is_limited(uid) && !growth.root && !answered {
                 Verdict::Wait
             } else {
@@ -157,7 +159,7 @@ impl Bytes {
         Verdict::Wait
     }
 
-    /// A growth is over: the object is so long now.
+    /// An extension has ended with this length.
     pub(crate) fn settle(&mut self, file: FileId, len: u64) {
         self.ended(file);
         self.now(file, len);
@@ -177,8 +179,7 @@ impl Bytes {
         }
     }
 
-    /// An object was cut to so many bytes.
-    /// Returns whether its owner may have something again that was refused.
+    /// An object was truncated to this length. Returns whether its owner may retry what was refused.
     pub(crate) fn cut(&mut self, file: FileId, len: u64) -> bool {
         let Some(entry) = self.objects.get_mut(&file) else {
             return false;
@@ -189,14 +190,14 @@ impl Bytes {
         self.users.get(&uid).is_some_and(|user| user.full)
     }
 
-    /// How long an object is now.
+    /// Records the length of an object.
     fn now(&mut self, file: FileId, len: u64) {
         let Some(entry) = self.objects.get_mut(&file) else {
             return;
         };
         let bytes = match entry.growing {
             0 => len.max(entry.allocated),
-            // Others have not come to their ends yet.
+            // Other requests have not reached their ends yet.
             _ => entry.bytes.max(len),
         };
         entry.len = len;
@@ -213,7 +214,7 @@ impl Bytes {
         }
     }
 
-    /// An object is gone. Whether its owner may have something again that was refused.
+    /// An object was removed. Returns whether its owner may retry what was refused.
     pub(crate) fn forget(&mut self, file: FileId) -> bool {
         let Some(entry) = self.objects.remove(&file) else {
             return false;
@@ -229,14 +230,14 @@ impl Bytes {
         user.full
     }
 
-    /// An object of this user is there, and so long.
+    /// Counts an existing object of this user.
     pub(crate) fn found(&mut self, file: FileId, uid: u32, len: u64) {
         if self.objects.contains_key(&file) || self.users.contains_key(&uid) {
             self.given(file, uid, len);
         }
     }
 
-    /// This user owns an object, which is so long. What a capability says of it may be older.
+    /// This user owns an object of this length. Capabilities may be older than that.
     pub(crate) fn given(&mut self, file: FileId, uid: u32, len: u64) {
         let before = self.objects.get(&file).copied();
         if before.is_some_and(|entry| entry.uid == uid) {
@@ -266,9 +267,9 @@ impl Bytes {
         self.objects.insert(file, entry);
     }
 
-    // ---- what the metadata server is told, and tells ----
+    // ---- reports and answers ----
 
-    /// What is to be told.
+    /// The figures of a report.
     pub(crate) fn report(&self) -> (Followed, Vec<Usage>) {
         let users = self.users.iter().map(|(uid, user)| Usage {
             uid: *uid,
@@ -280,11 +281,11 @@ impl Bytes {
         (self.followed, users.collect())
     }
 
-    /// Takes the answer in, but for changes of owners, up to which all is followed now. `first`: nothing was known before.
-    /// Returns whether users have limits that had none.
+    /// Handles the answer, except changes of owners, up to which everything is followed now. `first`: nothing was known
+    /// before. Returns whether users got limits.
     pub(crate) fn told(&mut self, leases: &Leases, first: bool) -> bool {
         self.followed = leases.followed;
-        // Who is new while there is a default has had the limit from the first file on.
+        // While there is a default, a new user has had the limit since the first file.
         let from_the_first_file = std::mem::replace(&mut self.everybody, leases.everybody);
         let mut new = false;
         let before: BTreeSet<u32> = self.users.keys().copied().collect();
@@ -303,14 +304,14 @@ impl Bytes {
             self.objects.clear();
             return false;
         }
-        // Objects are followed only while their owner has a limit.
+        // Objects are tracked only while their owner has a limit.
         let users = &self.users;
         let followed = |uid: &u32| before.contains(uid) == users.contains_key(uid);
         self.objects.retain(|_, entry| followed(&entry.uid));
         new
     }
 
-    /// What is counted, for whoever compares it with the objects. Takes time for each of them.
+    /// The counts, for a comparison with the objects. Takes time proportional to their number.
     pub(crate) fn counts(&self) -> Vec<CountedBytes> {
         let mut unlisted: BTreeMap<u32, u64> = BTreeMap::new();
         for entry in self.objects.values() {
@@ -326,8 +327,8 @@ impl Bytes {
         users.collect()
     }
 
-    /// Forgets what was counted, as a start of the server does; but for objects that are being written, or removed and still
-    /// open, which no listing would tell of.
+    /// Resets the counts, as at a start of the server. Objects that are being written, or are removed and still open,
+    /// stay: no listing would show them.
     pub(crate) fn begin_again(&mut self) {
         let stays = |entry: &Entry| entry.growing > 0 || entry.removed;
         self.objects.retain(|_, entry| stays(entry));
@@ -349,7 +350,7 @@ impl Bytes {
         users.map(|(uid, _)| *uid).collect()
     }
 
-    /// A count of all objects, which began with these users, is through.
+    /// A count of all objects, which began with these users, is complete.
     pub(crate) fn counted(&mut self, users: &[u32]) {
         for uid in users {
             if let Some(user) = self.users.get_mut(uid) {
@@ -365,7 +366,7 @@ fn with(user: User, lease: &Lease) -> User {
         total: lease.total,
         limit: lease.limit,
         full: lease.full,
-        // Whoever still waits says so again.
+        // Writes that still wait will say so again.
         want: 0,
         ..user
     }

@@ -1,12 +1,12 @@
-//! A data server's channel to the metadata server: one connection, over which all that they ask each other goes.
+//! A data server's channel to the metadata server: one connection for all requests between them.
 //!
-//! *Problem*: reports, bytes of users, owners, revocations and the time are asked for by threads of their own, and by clients'
-//! sessions. With a connection for each, many data servers would hold many times as many at the metadata server. *Idea*: one connection;
-//! questions take it in the order in which they come. A question that does not reach the metadata server fails all that wait behind it,
-//! which would find out nothing else. Then only what a client waits for tries again before a back-off is over.
-//! *Bounds*: a question waits [`TURN`] for its turn and [`ANSWER`] for its answer; at most one is under way. The connection is
-//! kept for [`LINGER`] after what follows again soon, and ended at once after what is seldom asked.
-//! *Not over it*: what a server tells of its store ([`Channel::apart`]). *Source*: docs/decisions/0033.
+//! *Problem*: reports, bytes of users, owners, revocations and the time are requested by separate threads, and by
+//! clients' sessions. With a connection for each, many data servers would hold many times as many at the metadata
+//! server. *Idea*: one connection; requests take it in order of arrival. A request that does not reach the metadata
+//! server fails all that wait behind it, which would fail too. Until a back-off is over, only requests on behalf of a
+//! client try again. *Bounds*: a request waits [`TURN`] for its turn and [`ANSWER`] for its answer; at most one is in
+//! progress. The connection is kept for [`LINGER`] after requests that recur soon, and closed at once after rare ones.
+//! *Exception*: what a server reports on its store ([`Channel::apart`]). *Source*: docs/decisions/0033.
 use crate::keys::Keys;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::since_boot;
@@ -18,14 +18,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// The question has so long to go, and the answer to come.
+/// Time limits of sending a request, and of its answer.
 const ANSWER: Timeouts = Timeouts {
     read: Some(Duration::from_secs(2)),
     write: Some(Duration::from_secs(2)),
 };
-/// A question waits so long for those before it.
+/// Longest wait for earlier requests.
 const TURN: Duration = Duration::from_secs(10);
-/// The connection is kept for so long after its last use.
+/// How long the connection is kept after its last use.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// The back-off after a failure, and after several.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -33,18 +33,18 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// Names the other end in errors.
 const PEER: &str = "the metadata server";
 
-/// What a question is asked for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// A request of a client waits for it: it is asked whatever has failed just now.
+    /// A client's request waits for it: it is sent whatever has failed just now.
     Client,
-    /// It follows again within [`LINGER`].
+    /// It recurs within [`LINGER`].
     Regular,
     /// No other is expected soon.
     Seldom,
 }
 
-/// See the module's text.
+/// The channel of a data server.
 pub(crate) struct Channel {
     meta: Address,
     keys: Arc<Keys>,
@@ -54,13 +54,13 @@ pub(crate) struct Channel {
 
 #[derive(Default)]
 struct State {
-    /// Unless a question has it.
+    /// `None` while a request uses it.
     connection: Option<Connection>,
-    /// It is not kept beyond this time.
+    /// It is closed at this time.
     until: Duration,
-    /// Ends the one that a question has.
+    /// Closes the one that a request uses.
     closer: Option<Closer>,
-    /// Those who ask and wait, in order; the first has the turn.
+    /// Waiting requests in order; the first has the turn.
     queue: VecDeque<u64>,
     /// Questions so far.
     count: u64,
@@ -73,7 +73,7 @@ struct State {
     stop: bool,
 }
 
-/// The right to use the connection.
+/// The access guard of the connection.
 struct Turn<'a> {
     channel: &'a Channel,
     number: u64,
@@ -98,11 +98,11 @@ impl Channel {
         }
     }
 
-    /// Asks; a refusal is an error. The question may arrive twice.
+    /// Sends a request; a refusal is an error. The request may arrive twice.
     pub(crate) fn ask(&self, need: Need, request: &MetaRequest) -> Result<MetaReply> {
         let _turn = self.turn(need)?;
         let kept = self.state().connection.take();
-        // One that was kept may have ended with the metadata server.
+        // A kept connection may have ended with the metadata server.
         let answer = match kept.and_then(|kept| self.over(kept, need, request).ok()) {
             Some(answer) => Ok(answer),
             None => self
@@ -115,7 +115,7 @@ impl Channel {
         answer?
     }
 
-    /// The same over a connection of its own, for what may take long: then nobody waits behind it.
+    /// The same over a separate connection, for requests that may take long, so that no other waits behind it.
     pub(crate) fn apart(&self, request: &MetaRequest) -> Result<MetaReply> {
         let mut connection = connect(&self.meta, &self.keys.caller(), Timeouts::default())?;
         exchange(&mut connection, request)?
@@ -139,7 +139,7 @@ impl Channel {
         self.state().again.saturating_sub(since_boot())
     }
 
-    /// Ends the question under way. From now on all fail but those apart.
+    /// Aborts the request in progress. From now on all fail except separate ones.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stop = true;
@@ -151,11 +151,11 @@ impl Channel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The queue is left by each who has entered it; all else is replaced as a whole.
+        // Each request that has entered the queue leaves it; everything else is replaced as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all questions that came before are over.
+    /// Waits until all earlier requests have ended.
     fn turn(&self, need: Need) -> Result<Turn<'_>> {
         let end = since_boot() + TURN;
         let mut state = self.state();
@@ -191,7 +191,7 @@ impl Channel {
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
-        // The turn's end takes the lock.
+        // Dropping the guard takes the lock.
         drop(state);
         drop(turn);
         Err(refused)
@@ -204,7 +204,7 @@ impl Channel {
         connect(&self.meta, &self.keys.caller(), ANSWER)
     }
 
-    /// The outer error is the connection's, the inner one the server's. With the turn.
+    /// The outer error is the connection's, the inner one the server's. To be called with the guard.
     fn over(
         &self,
         mut connection: Connection,
@@ -233,7 +233,7 @@ impl Channel {
         Ok(answer)
     }
 
-    /// Those who wait are told as well.
+    /// Waiting requests fail too.
     fn failed(&self, why: &Error) {
         let mut state = self.state();
         state.failures += 1;

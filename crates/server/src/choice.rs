@@ -1,9 +1,9 @@
-//! What a chooser of algorithms sees and does, as `penstock status` is told.
+//! The state of the chooser of algorithms, for `penstock status`.
 use penstock_sched::learn::AccessPattern;
 use penstock_sched::{Chooser, Class, Nanos, Objective, Op};
 use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
 
-/// Files that are named.
+/// Most files that are listed.
 const SHOWN: usize = 16;
 
 /// At `now`, on the queue's clock.

@@ -1,8 +1,8 @@
 //! The time of a data server, by which it judges capabilities ([`penstock_wire::clock`]).
 //!
-//! A thread asks the metadata server: after the start, once a minute, and whenever a session has to know. It also keeps
-//! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
-//! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
+//! A thread asks the metadata server: after the start, once a minute, and whenever a session needs it. It also records
+//! the time in the store, once a minute. Sessions wait for an answer at most [`WAIT`]; then they judge by what is
+//! known. Most requests take no lock: how far the time is ahead of the steady clock is in an atomic.
 use crate::channel::{Channel, Need, unexpected};
 use crate::error::Error;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request waits no longer for the metadata server's time, counted from when it was asked.
+/// Longest wait of a request for the metadata server's time, from when it was asked.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// See the module's text.
+/// The time of a data server.
 pub(crate) struct Clock {
     shared: Arc<Shared>,
     thread: Background,
@@ -37,14 +37,14 @@ struct State {
     time: ServerTime,
     /// Since when the metadata server is being asked.
     asking: Option<Instant>,
-    /// A thread asks it.
+    /// Whether a thread asks it.
     follows: bool,
     stop: bool,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Plain numbers: whatever a panic left of them is good enough.
+        // Plain numbers: any state that a panic left is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,7 +65,7 @@ fn wall_ms() -> u64 {
 }
 
 impl Clock {
-    /// Goes on with what the store has kept, if anything.
+    /// Continues from the time recorded in the store, if any.
     pub(crate) fn begin(kept: Option<&str>) -> Clock {
         let kept = kept.and_then(Kept::decode);
         let time = ServerTime::begin(kept, penstock_host::boot(), wall_ms(), since_boot());
@@ -86,7 +86,7 @@ impl Clock {
         }
     }
 
-    /// Asks the metadata server from now on, on a thread of its own. `keep` keeps what is known for the server that follows;
+    /// Asks the metadata server from now on, on a thread of its own. `keep` records the time for the next server;
     /// `None`: the server `id` is gone.
     pub(crate) fn follow(
         &self,
@@ -122,7 +122,7 @@ impl Clock {
         }
     }
 
-    /// What `judge` says at the present time. The metadata server is asked first if that time is not known, and before
+    /// Runs `judge` at the present time. The metadata server is asked first if that time is unknown, and before
     /// something is called expired.
     pub(crate) fn judged<T>(
         &self,
@@ -139,8 +139,8 @@ impl Clock {
         judge(self.shared.now_ms())
     }
 
-    /// Has the metadata server asked if its answer may change something, and waits for it. It is asked again before something is
-    /// refused: it may have been started just now.
+    /// Asks the metadata server if its answer may change something, and waits for it. It is asked again before a
+    /// refusal, because it may just have been restarted.
     fn ask(&self, refuses: bool) {
         let shared = &self.shared;
         let end = now() + WAIT;
@@ -189,7 +189,7 @@ impl Drop for Clock {
     }
 }
 
-/// The metadata server's time and its wall clock. They are behind by as long as the answer was under way.
+/// The metadata server's time and its wall clock. Both are behind by the time that the answer was in flight.
 fn ask(channel: &Channel, need: Need) -> penstock_wire::Result<(u64, u64)> {
     match channel.ask(need, &MetaRequest::Time)? {
         MetaReply::Time { issue_ms, wall_ms } => Ok((issue_ms, wall_ms)),

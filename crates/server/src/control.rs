@@ -1,10 +1,10 @@
 //! The data server's end of the control channel ([`penstock_rpc::control`]): what programs did, reported by a thread.
 //!
-//! *Problem*: the metadata server is to know who moves how much now, and an idle deployment is to cost nothing. *Idea*: each
-//! connection counts into the tally of its program and user, two additions a request. The thread takes the tallies once a
-//! [`PERIOD`] while there is something to say. Else it sleeps, and the next request that is counted wakes it; after
-//! [`LINGER`] it ends the connection as well, unless others use it.
-//! *Bounds*: a tally for each program and user that is connected; one report under way.
+//! *Problem*: the metadata server must know the current traffic of each program, and an idle deployment must cost
+//! nothing. *Idea*: each connection counts in the tally of its program and user, two additions per request. The thread
+//! collects the tallies once a [`PERIOD`] while there is something to report. Otherwise it sleeps, and the next counted
+//! request wakes it. After [`LINGER`] it also closes the connection, unless others use it. *Bounds*: one tally for each
+//! connected program and user; one report in flight.
 use crate::channel::{Channel, LINGER, Need, unexpected};
 use crate::error::Error;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -24,10 +24,10 @@ use std::sync::atomic::{
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// Longest sleep without looking at the tallies: only a wake-up that was lost depends on it.
+/// Longest sleep without checking the tallies: only a lost wake-up depends on it.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// See the module's text.
+/// The data server's end of the control channel.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ impl Tally {
     }
 }
 
-/// Where one connection counts.
+/// The tally of one connection.
 #[derive(Debug)]
 pub(crate) struct Counted {
     shared: Arc<Shared>,
@@ -108,7 +108,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been counted since the last call; those with the most bytes apart.
+    /// The counts since the last call; those with the most bytes separately.
     fn take(&self) -> Figures {
         let mut all = Vec::new();
         self.state().tallies.retain(|(program, uid), tally| {

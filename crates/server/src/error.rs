@@ -1,4 +1,4 @@
-//! Errors of the server, and how the store's become a client's.
+//! Errors of the server, and the translation of store errors for clients.
 use penstock_layout::ServerId;
 use penstock_store::StoreError;
 use penstock_wire::message::{ErrorKind, WireError};
@@ -12,7 +12,7 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It knows nothing of the store without the metadata server, which does not answer.
+    /// The metadata server does not answer, without which the store cannot be judged.
     #[error(
         "data server {server} has waited {seconds} s for the metadata server at {meta}: {why}; start that (`penstock up` on its host, or `penstock serve --meta`), then this server again",
         server = .server.0
@@ -43,9 +43,9 @@ pub enum Error {
 /// How a request ends early: with an answer, or with the connection.
 #[derive(Debug)]
 pub(crate) enum Fail {
-    /// The client is told.
+    /// The client gets this error.
     Reply(WireError),
-    /// Nobody is left to be told.
+    /// No client is left to be told.
     Connection(penstock_wire::Error),
 }
 
@@ -61,7 +61,7 @@ impl From<penstock_wire::Error> for Fail {
     }
 }
 
-/// An answer that says no.
+/// An error answer.
 pub(crate) fn refuse(kind: ErrorKind, message: impl Into<String>) -> WireError {
     WireError::new(kind, message)
 }

@@ -1,4 +1,4 @@
-//! What happens in the queue, for those who want to hear of it.
+//! Events of the queue, for observers.
 use penstock_sched::Nanos;
 use penstock_wire::message::TraceContext;
 
@@ -7,9 +7,9 @@ pub use penstock_sched::Op;
 /// What happens to a slice of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It comes to the queue.
+    /// It arrives at the queue.
     Arrival,
-    /// It goes to the store.
+    /// It is passed to the store.
     Dispatch,
     /// The store has answered.
     Completion,
@@ -36,11 +36,11 @@ pub struct Event {
     pub end: u64,
     /// Bytes moved: fewer than between offset and end if the access is structured.
     pub bytes: u64,
-    /// Who caused it: program, rank, call.
+    /// Its origin: program, rank, call.
     pub trace: TraceContext,
 }
 
-/// Hears of every event, in order. Called under the queue's mutex: it must be quick and must not call back.
+/// Receives every event, in order. Called under the queue's mutex: it must be quick and must not call back.
 pub trait Observer: Send + Sync + std::fmt::Debug {
     /// One event.
     fn event(&self, event: &Event);

@@ -1,8 +1,8 @@
-//! The files that one connection has open at this server, by handle.
+//! The open files of one connection at this server, by handle.
 //!
-//! Attaching the same file with the same rights again renews the handle that is there; with other rights it makes
-//! another one. So a client can renew a capability without disturbing anyone, and an open for reading
-//! never takes rights from an open for writing.
+//! Attaching the same file with the same rights again renews the existing handle; other rights make another one. So a
+//! client can renew a capability without affecting others, and an open for reading never takes rights from an open for
+//! writing.
 use crate::error::refuse;
 use crate::objects::OpenObject;
 use crate::owner::Owner;
@@ -21,26 +21,27 @@ const MAX_HANDLES: usize = 4096;
 /// One open file.
 pub(crate) struct OpenFile {
     pub(crate) file: FileId,
-    /// The connection, and the user whom the file was opened for here.
+    /// The connection, and the user for whom the file was opened.
     pub(crate) owner: Owner,
     pub(crate) rights: Rights,
-    /// When the newest capability was given and when the last one ends, by the metadata server's time, milliseconds.
+    /// When the newest capability was issued and when the last one expires, by the metadata server's time,
+    /// milliseconds.
     pub(crate) issued_ms: u64,
     pub(crate) expires_ms: u64,
-    /// The only user, beside root, that gets descriptors of the object.
+    /// The only user, besides root, who gets descriptors of the object.
     pub(crate) lend_to: Option<u32>,
     pub(crate) layout: Layout,
-    /// This server in the file's layout.
+    /// This server's index in the file's layout.
     pub(crate) index: ServerIndex,
     pub(crate) object: Arc<OpenObject>,
-    /// Space held aside until the file takes it.
+    /// Space reserved until the file uses it.
     pub(crate) reservation: Cell<Option<Reservation>>,
-    /// Of the user's share of open files.
+    /// Charges the user's share of open files.
     _charge: Charge,
 }
 
 impl OpenFile {
-    /// Who makes the object longer, if this is written.
+    /// Who extends the object, if this is written.
     pub(crate) fn grower(&self) -> Grower {
         Grower {
             file: self.file,
@@ -52,25 +53,25 @@ impl OpenFile {
     }
 }
 
-/// What a request wants to do with a file.
+/// The rights that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Read,
     Write,
     /// Either.
     Any,
-    /// None: to ask about the file, as `stat` does.
+    /// None: to query the file, as `stat` does.
     Ask,
 }
 
-/// See the module's text.
+/// The open files of a connection.
 #[derive(Default)]
 pub(crate) struct Handles {
     slots: Vec<Option<OpenFile>>,
 }
 
 impl Handles {
-    /// Adds or renews. What is added is charged; what is renewed stays the owner's who had it first.
+    /// Adds or renews. A new handle is charged; a renewed one stays charged to its first owner.
     pub(crate) fn attach(
         &mut self,
         capability: Capability,
@@ -126,7 +127,7 @@ impl Handles {
         Ok(Handle(at as u32))
     }
 
-    /// Forgets a handle. The object comes back if no other handle of this connection names it.
+    /// Forgets a handle. Returns the object if no other handle of this connection refers to it.
     pub(crate) fn detach(&mut self, handle: Handle) -> Result<Option<Arc<OpenObject>>, WireError> {
         let file = self
             .slots
@@ -137,7 +138,7 @@ impl Handles {
         Ok((!still_open).then_some(file.object))
     }
 
-    /// The file of a handle, whatever may be done with it.
+    /// The file of a handle, without a check of rights.
     pub(crate) fn named(&self, handle: Handle) -> Option<FileId> {
         let file = self.slots.get(handle.0 as usize)?.as_ref();
         file.map(|file| file.file)

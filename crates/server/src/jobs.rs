@@ -1,4 +1,4 @@
-//! What the queue holds under its mutex: the dispatcher, which decides, and the threads and memory of slices that wait.
+//! The queue's state under its mutex: the dispatcher, and the threads and buffers of waiting slices.
 use crate::access::Access;
 use crate::borrowed_buffer::BorrowedBuffer;
 use crate::events::{Event, EventKind};
@@ -15,38 +15,38 @@ use std::sync::Arc;
 /// What is behind the queue's mutex.
 pub(crate) struct State {
     pub(crate) dispatcher: Dispatcher,
-    /// What it has started and nobody has been told of; empty whenever the mutex is free.
+    /// Started virtual requests that nobody was told of; empty whenever the mutex is free.
     pub(crate) started: Vec<VirtualRequest>,
     pub(crate) settings: Settings,
     pub(crate) tap: Arc<TraceTap>,
-    /// Somebody listens there.
+    /// Whether a trace or an observer exists.
     pub(crate) hears: bool,
-    /// Slices whose threads wait, or lead others.
+    /// Slices whose threads wait, or serve others.
     pub(crate) jobs: Numbered<u64, Job>,
     pub(crate) wakeup: Arc<Timer>,
-    /// When the timer will look again.
+    /// When the timer will call again.
     pub(crate) armed: Option<Nanos>,
 }
 
-/// What is known of a slice beside its request.
+/// Data of a slice besides its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Slice {
     pub(crate) trace: TraceContext,
     pub(crate) end: u64,
 }
 
-/// A slice that waits, or is served with others. One that may go on at once is none: its thread keeps what is known of it.
+/// A slice that waits, or is served with others. A slice that is served at once has none: its thread has its data.
 pub(crate) struct Job {
     pub(crate) thread: Thread,
     pub(crate) slice: Slice,
     pub(crate) place: JobState,
-    /// Lent by the thread when it does not go on at once.
+    /// Buffer borrowed from its thread, if the slice is not served at once.
     pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
 }
 
 pub(crate) enum JobState {
     Queued,
-    /// Its thread serves this.
+    /// Its thread serves this virtual request.
     Leads(VirtualRequest),
     /// Another thread serves it.
     Follows,
@@ -54,8 +54,8 @@ pub(crate) enum JobState {
 }
 
 impl State {
-    /// Tells the threads of what has been started, and the timer when to look again. `alone`: a virtual request that is
-    /// this slice, whose thread knows.
+    /// Tells the threads what was started, and the timer when to call again. `alone`: a virtual request that consists
+    /// of this slice, whose thread knows.
     pub(crate) fn begin(&mut self, time: Nanos, alone: Option<(u64, &Slice)>) {
         let mut started = std::mem::take(&mut self.started);
         for v in started.drain(..) {
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// What the parts of a virtual request lent, by offset.
+    /// The borrowed buffers of a virtual request's parts, by offset.
     pub(crate) fn borrow(&mut self, id: u64) -> Vec<BorrowedBuffer> {
         let jobs = &mut self.jobs;
         self.dispatcher
@@ -129,7 +129,7 @@ impl State {
             .collect()
     }
 
-    /// A virtual request has been served: this slice by its own thread, or those of which each job is told.
+    /// A virtual request has been served: this slice by its own thread, or several whose jobs are told.
     pub(crate) fn complete(
         &mut self,
         time: Nanos,
@@ -159,7 +159,7 @@ impl State {
     }
 }
 
-/// What is known of a part: by its job, unless it is this slice that went on alone.
+/// Data of a part: from its job, unless it is this slice that is served alone.
 fn known<'a>(
     jobs: &'a mut Numbered<u64, Job>,
     id: u64,

@@ -1,4 +1,5 @@
-//! A data server's keys: what it proves to others, and what it shares with the metadata server. They can be replaced while it runs.
+//! A data server's keys: what it proves to others, and the secret it shares with the metadata server. They can be
+//! replaced while it runs.
 use penstock_host::sync::Mutex;
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::Deployment;
@@ -8,19 +9,19 @@ use penstock_wire::{Result, Role, SealKey};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// See the module's text.
+/// The keys, replaceable.
 pub(crate) struct Keys {
     id: ServerId,
     deployment: String,
-    /// Where they are named.
+    /// The file that names them.
     file: Option<PathBuf>,
-    /// What clients meet.
+    /// Keys for the handshake.
     pub(crate) ring: Arc<Keyring>,
     shared: Mutex<Shared>,
 }
 
 struct Shared {
-    /// What checks capabilities, of each generation.
+    /// Keys that verify capabilities, of each generation.
     seals: Arc<[SealKey]>,
     caller: Caller,
 }
@@ -33,7 +34,7 @@ fn shared(deployment: &Deployment, id: ServerId, secrets: &[penstock_wire::Key])
 }
 
 impl Keys {
-    /// Those that the deployment names, which was read from `file`.
+    /// Loads the keys that the deployment, read from `file`, names.
     pub(crate) fn load(
         deployment: &Deployment,
         id: ServerId,
@@ -49,9 +50,9 @@ impl Keys {
         })
     }
 
-    /// Takes those that the deployment file names now; with an error the ones of before stay.
+    /// Loads the keys that the deployment file names now; on an error the present ones stay.
     pub(crate) fn load_again(&self) -> std::result::Result<KeysHeld, WireError> {
-        // Two requests at a time would mix what they read.
+        // Serialised, so that two requests do not mix what they read.
         let mut now = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
         let load = || {
@@ -64,7 +65,7 @@ impl Keys {
         Ok(deployment.keys_held())
     }
 
-    /// Refuses a capability that the metadata server has not given for this server.
+    /// Refuses a capability that the metadata server has not issued for this server.
     pub(crate) fn verify_seal(
         &self,
         capability: &Capability,
@@ -80,7 +81,7 @@ impl Keys {
         result
     }
 
-    /// What this server says to the metadata server.
+    /// The identity that this server presents to the metadata server.
     pub(crate) fn caller(&self) -> Caller {
         self.locked(|shared| shared.caller.clone())
     }

@@ -1,7 +1,7 @@
-//! The data server: accept, dispatch, reply; no policy of its own.
+//! The data server: accepts requests, schedules them, replies; it has no policy of its own.
 //!
-//! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`, and the scheduler behind `queue`); around them
-//! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
+//! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`, and the scheduler behind `queue`). Around
+//! them `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_rpc::serve`].
 mod abuse_limit;
 mod access;

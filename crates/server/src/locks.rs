@@ -1,42 +1,39 @@
 //! Range locks of one object.
 //!
-//! *Problem*: a client that sieves reads a whole extent, changes some bytes and writes all of it
-//! back; whoever writes into the extent meanwhile would lose bytes. MPI atomic mode wants whole accesses
-//! one after another. And a holder may die or stall.
-//! *Idea*: one queue per object in order of arrival. A request is granted when it conflicts neither with
-//! what is held nor with anything before it in the queue, so nobody starves and strangers to a range
-//! never wait. A plain write takes part for as long as it touches the store: writes are compatible with each
-//! other and conflict with locks, so a plain write waits for the holder, and the holder for plain writes
-//! under way.
-//! *Lease*: a lock that has not been used for a while is taken away, but only when someone waits for it and only
-//! between uses. Its holder learns of it at its next use ([`Refusal::Lost`]), before a byte is written.
-//! *Strangers*: no user waits for another's good will beyond [`LockLimits::strangers`]. Against a request of another user a
-//! shared lock, which takes no right to write, lasts that long since it was granted; and a request that is not ready,
-//! because its requester waits for something else first, keeps no other user's back.
-//! *Shares*: of the requests that may wait for one object, and of all locks of a server and requests for them, a user has a
-//! share (docs/decisions/0028). Plain writes are charged to nobody: a connection has one at a time.
-//! *Source*: the contract "Visibility" of docs/ARCHITECTURE.md.
+//! *Problem*: a data-sieving client reads a whole extent, changes some bytes and writes all of it back; concurrent
+//! writes to the extent would be lost. MPI atomic mode requires whole accesses to be serialised. And a holder may die
+//! or stall. *Idea*: one queue per object in order of arrival. A request is granted when it conflicts neither with a
+//! holder nor with an earlier request in the queue. So no request starves, and requests for other ranges never wait. A
+//! plain write takes part while it accesses the store. Writes are compatible with each other and conflict with locks.
+//! So a plain write waits for the holder, and a lock for plain writes in progress. *Lease*: a lock that has been unused
+//! for a while is revoked, but only when another request waits for it, and only between uses. Its holder learns of it
+//! at its next use ([`Refusal::Lost`]), before a byte is written. *Strangers*: no user can make another wait longer
+//! than [`LockLimits::strangers`]. Two rules ensure that. Against a request of another user a shared lock, which takes
+//! no right to write, lasts only that long from its grant. A request that is not ready, because its requester waits for
+//! something else first, does not delay other users' requests. *Shares*: a user has a share of the requests that may
+//! wait for one object. The same holds for all locks of a server and the requests for them (docs/decisions/0028). Plain
+//! writes are not charged: a connection has one at a time. *Source*: the contract "Visibility" of docs/ARCHITECTURE.md.
 //!
-//! A plain state machine: requests and times go in, grants come out of [`RangeLocks::advance`].
-//! Whoever asked waits outside.
+//! A plain state machine: requests and times go in, grants come out of [`RangeLocks::advance`]. The requester waits
+//! outside.
 use crate::owner::Owner;
 use penstock_rpc::share::{Charge, is_fair};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A request in the queue, and later the grant that came of it.
+/// A request in the queue, and later its grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket(pub u64);
 
-/// What a range is wanted for.
+/// The purpose of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// One plain write, while it touches the store.
     Write,
-    /// A lock that keeps writers out.
+    /// A lock that excludes writers.
     Shared,
-    /// A lock that keeps everyone out who asks.
+    /// A lock that excludes all other requests.
     Exclusive,
 }
 
@@ -49,7 +46,7 @@ impl Mode {
 /// Why a request or a use is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many wait already.
+    /// Too many requests wait already.
     Full,
     /// Too many of them are this user's.
     Crowd(u32),
@@ -57,20 +54,20 @@ pub(crate) enum Refusal {
     TooMany,
     /// This connection itself holds a conflicting lock: it would wait for itself.
     Own,
-    /// No such lock: never granted, released, or its lease ran out while others waited.
+    /// No such lock: never granted, released, or revoked because its lease expired.
     Lost,
 }
 
 /// Bounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockLimits {
-    /// An unused lock lives at least this long.
+    /// An unused lock is kept at least this long.
     pub lease: Duration,
-    /// How long a shared lock that is not used keeps another user waiting.
+    /// How long an unused shared lock can delay another user.
     pub strangers: Duration,
-    /// Requests waiting for one object.
+    /// Most requests waiting for one object.
     pub waiters: usize,
-    /// Locks of one connection on one object: what every access to the object looks through has an end.
+    /// Most locks of one connection on one object, which bounds the search of every access.
     pub per_owner: usize,
 }
 
@@ -80,7 +77,7 @@ struct Entry {
     owner: Owner,
     range: Range<u64>,
     mode: Mode,
-    /// Given back with the lock, or with the request for it.
+    /// Released with the lock, or with the request for it.
     _charge: Option<Charge>,
 }
 
@@ -99,7 +96,7 @@ impl Entry {
 #[derive(Debug)]
 struct GrantedLock {
     entry: Entry,
-    /// Uses under way; a used lock is not taken away.
+    /// Uses in progress; a lock in use is not revoked.
     uses: u32,
     granted: Instant,
     /// When its last use ended.
@@ -109,11 +106,11 @@ struct GrantedLock {
 #[derive(Debug)]
 struct Waiting {
     entry: Entry,
-    /// Shortcuts have been revoked, or there is no need.
+    /// Whether shortcuts have been revoked, or need not be.
     ready: bool,
 }
 
-/// See the module's text.
+/// The range locks of one object.
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
     limits: LockLimits,
@@ -144,7 +141,7 @@ impl RangeLocks {
         }
     }
 
-    /// A plain write that may start at once, or `None`: [`RangeLocks::request`] it then.
+    /// A plain write that may start at once, or `None`: then call [`RangeLocks::request`].
     pub(crate) fn try_write(
         &mut self,
         now: Instant,
@@ -153,7 +150,7 @@ impl RangeLocks {
     ) -> Option<Ticket> {
         let entry = self.entry(owner, range.clone(), Mode::Write);
         let blocked = self.held.iter().any(|h| h.entry.conflicts(&entry));
-        // Those in the queue wait for the holder anyway: its writes go first, or both would wait.
+        // Requests in the queue wait for the holder anyway: its writes go first, or both would wait.
         let waits = || self.queue.iter().any(|w| w.keeps_back(&entry));
         if blocked || (waits() && !self.covered(owner, range)) {
             return None;
@@ -210,15 +207,15 @@ impl RangeLocks {
         Ok(ticket)
     }
 
-    /// From now on the request may be granted.
+    /// The request may be granted from now on.
     pub(crate) fn ready(&mut self, ticket: Ticket) {
         if let Some(w) = self.queue.iter_mut().find(|w| w.entry.ticket == ticket) {
             w.ready = true;
         }
     }
 
-    /// Grants what can be granted, taking away expired locks that stand in the way. Call after every change and
-    /// at [`RangeLocks::next_expiry`].
+    /// Grants what can be granted, and revokes expired locks that conflict. Call after every change and at
+    /// [`RangeLocks::next_expiry`].
     pub(crate) fn advance(&mut self, now: Instant, mut granted: impl FnMut(Ticket)) {
         let mut at = 0;
         while at < self.queue.len() {
@@ -241,7 +238,7 @@ impl RangeLocks {
                 at += 1;
                 continue;
             }
-            // Later requests were blocked by this one and still are: go on from here.
+            // Later requests were blocked by this one and still are: continue from here.
             if let Some(waiting) = self.queue.remove(at) {
                 granted(waiting.entry.ticket);
                 self.hold(now, waiting.entry);
@@ -259,7 +256,7 @@ impl RangeLocks {
         });
     }
 
-    /// When [`RangeLocks::advance`] can next do something by time alone.
+    /// When [`RangeLocks::advance`] can next grant something by time alone.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let ends = |h: &GrantedLock| {
             let conflicting = self.queue.iter().filter(|w| w.entry.conflicts(&h.entry));
@@ -270,7 +267,7 @@ impl RangeLocks {
         self.held.iter().filter_map(ends).min()
     }
 
-    /// Who holds, or asked before for, what a waiting request wants.
+    /// The holder of, or an earlier request for, the range of a waiting request.
     pub(crate) fn in_the_way(&self, ticket: Ticket) -> Option<Owner> {
         let at = self.queue.iter().position(|w| w.entry.ticket == ticket)?;
         let wanted = &self.queue[at].entry;
@@ -281,7 +278,7 @@ impl RangeLocks {
             .or_else(|| before().map(|w| w.entry.owner))
     }
 
-    /// The requester waits no longer. True if it was still in the queue.
+    /// The requester stops waiting. True if it was still in the queue.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
         let before = self.queue.len();
         self.queue.retain(|w| w.entry.ticket != ticket);
@@ -295,7 +292,7 @@ impl RangeLocks {
             .position(|h| h.entry.ticket == ticket && h.entry.owner == owner)
     }
 
-    /// Begins a use of a lock: until [`RangeLocks::end_use`] it stays. Says which range it covers and how.
+    /// Begins a use of a lock, which is not revoked until [`RangeLocks::end_use`]. Returns its range and mode.
     pub(crate) fn begin_use(
         &mut self,
         owner: Owner,
@@ -307,7 +304,7 @@ impl RangeLocks {
         Ok((held.entry.range.clone(), held.entry.mode))
     }
 
-    /// Ends a use; the lease begins anew.
+    /// Ends a use; the lease begins again.
     pub(crate) fn end_use(&mut self, now: Instant, owner: Owner, ticket: Ticket) {
         if let Some(at) = self.find(owner, ticket) {
             let held = &mut self.held[at];
@@ -323,12 +320,12 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// Ends a lock whoever holds it: its requester gave up in the moment of the grant.
+    /// Ends a lock of any owner: its requester gave up at the moment of the grant.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         self.held.retain(|h| h.entry.ticket != ticket);
     }
 
-    /// The connection has ended: nothing of it remains.
+    /// The connection has ended: removes everything of it.
     pub(crate) fn disconnect(&mut self, owner: Owner) {
         self.held.retain(|h| h.entry.owner != owner);
         self.queue.retain(|w| w.entry.owner != owner);
@@ -340,27 +337,28 @@ impl RangeLocks {
         self.held.iter().any(|h| lock(&h.entry)) || self.queue.iter().any(|w| lock(&w.entry))
     }
 
-    /// Nobody waits.
+    /// Whether no request waits.
     pub(crate) fn quiet(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
 impl Waiting {
-    /// Whether `later` has to wait for it.
+    /// Whether `later` must wait for it.
     fn keeps_back(&self, later: &Entry) -> bool {
         self.entry.conflicts(later) && (self.ready || !self.entry.owner.is_stranger_to(later.owner))
     }
 }
 
 impl GrantedLock {
-    /// When it may be taken away for this request; not while it is used, and a plain write never.
+    /// When it may be revoked for this request; not while it is in use, and a plain write never.
     fn ends_for(&self, request: &Entry, limits: LockLimits) -> Option<Instant> {
         if self.uses > 0 {
             return None;
         }
         let lease = self.used + limits.lease;
-        // Who may write holds an exclusive lock as long as a lease: an access of several servers waits at one for another.
+        // An exclusive lock, which needs the right to write, is kept for a full lease. An access of several servers may
+        // wait at one for another.
         if self.entry.mode != Mode::Shared || !self.entry.owner.is_stranger_to(request.owner) {
             return Some(lease);
         }

@@ -1,8 +1,8 @@
-//! Decoded loops by content hash, so that a repeated access sends 16 bytes instead of its pattern.
+//! A cache of decoded loops by content hash, so that a repeated access sends 16 bytes instead of its pattern.
 //!
-//! One cache for all connections: ranks of a program often share a pattern. Bounded in entries and in bytes; the
-//! entry not used for longest goes first. Finding it is a walk over all entries, which only an
-//! insertion into a full cache pays, after a decoding that costs as much.
+//! One cache for all connections: ranks of a program often share a pattern. Bounded in entries and in bytes; the least
+//! recently used entry is evicted. Finding it is a scan of all entries, only for an insertion into a full cache, after
+//! a decoding that costs as much.
 use penstock_datatype::Loop;
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// A decoded loop takes about this many times the bytes of its encoding (an offset is 8 bytes, encoded 1 to 3).
 const BLOW_UP: usize = 8;
 
-/// See the module's text.
+/// The loop cache.
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
     entries: HashMap<[u8; 16], Entry>,
@@ -37,7 +37,7 @@ impl Loops {
         Some(entry.decoded.clone())
     }
 
-    /// Remembers a loop that came in `encoded_len` bytes.
+    /// Adds a loop that was `encoded_len` bytes long.
     pub(crate) fn insert(&mut self, decoded: Loop, encoded_len: usize) {
         let bytes = 256 + BLOW_UP * encoded_len;
         let hash = decoded.hash().0;

@@ -1,6 +1,6 @@
-//! The objects that connections have open, each with its range locks and shortcuts; and the waiting.
+//! The objects that connections have open, with their range locks and shortcuts; threads wait here.
 //!
-//! The lock rules are in [`crate::locks`]; here threads sleep until those grant what they want.
+//! The lock rules are in [`crate::locks`]; here threads sleep until their requests are granted.
 mod access_guard;
 
 use crate::error::{refuse, store_error};
@@ -37,13 +37,13 @@ pub(crate) struct Waits {
     pub revoke: Duration,
 }
 
-/// A range lock as it is asked for.
+/// A request for a range lock.
 pub(crate) struct Want {
     pub range: Range<u64>,
     pub mode: Mode,
-    /// Whether what is lent to the kernels of mounts is waited for.
+    /// Whether it waits for objects lent to the kernels of mounts.
     pub lent: Lent,
-    /// The user that may have descriptors of the object, if it is only one.
+    /// The user who may have descriptors of the object, if it is only one.
     pub lend_to: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Objects {
     shares: Shares,
 }
 
-/// What of a server's a user has a share of.
+/// Resources of a server of which a user has a share.
 #[derive(Clone)]
 struct Shares {
     /// Objects that stay open although nobody uses them.
@@ -70,7 +70,7 @@ struct Shares {
 #[derive(Default)]
 struct Table {
     objects: HashMap<FileId, Weak<OpenObject>>,
-    /// Entries of objects that nobody has open any more are dropped at this size.
+    /// The size at which entries of objects that are no longer open are dropped.
     purge_at: usize,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct OpenObject {
     object: Mutex<ObjectUse>,
     shares: Shares,
     removed: AtomicBool,
-    /// The object may be lent for writing, by this server or by one before it.
+    /// Whether the object may be lent for writing, by this server or an earlier one.
     lent: AtomicBool,
     shared: Mutex<Shared>,
     pub(crate) syncs: GroupSync,
@@ -90,14 +90,14 @@ pub(crate) struct OpenObject {
 }
 
 impl OpenObject {
-    /// It has lost its name.
+    /// Whether it has lost its name.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for OpenObject {
-    /// A removed object counts as long as somebody has it open.
+    /// An open-unlinked object counts as long as it is open.
     fn drop(&mut self) {
         if self.is_removed() {
             self.usage.forget(self.id);
@@ -105,17 +105,17 @@ impl Drop for OpenObject {
     }
 }
 
-/// What a file's connections hold of its object between requests.
+/// References to the object between requests.
 #[derive(Default)]
 struct ObjectUse {
-    /// The store may close what nobody uses, and is asked again then.
+    /// The store may close it when nobody uses it, and then opens it again.
     known: Option<Weak<dyn Object>>,
-    /// It may not close this.
+    /// The store must not close this.
     pin: Option<Pin>,
 }
 
-/// An object that stays open until nobody has its file open: it has no name any more, or a client has its descriptor and
-/// may write by it.
+/// A reference that keeps an object open as long as its file is. The object has lost its name, or a client has its
+/// descriptor and may write by it.
 struct Pin {
     object: Arc<dyn Object>,
     _charge: Charge,
@@ -200,7 +200,7 @@ impl Objects {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shared state of a file's object; makes nothing in the store.
+    /// The shared state of a file's object; creates nothing in the store.
     pub(crate) fn open(&self, id: FileId) -> Arc<OpenObject> {
         let mut table = self.table();
         if let Some(open) = table.objects.get(&id).and_then(Weak::upgrade) {
@@ -255,8 +255,8 @@ impl Objects {
         }
     }
 
-    /// The object, made if need be. After a removal those who have the file open go on with an object
-    /// that has no name, for which `owner` pays.
+    /// The object, created if needed. After a removal, clients that have the file open continue with an object without
+    /// a name, which is charged to `owner`.
     pub(crate) fn created(
         &self,
         open: &OpenObject,
@@ -265,7 +265,7 @@ impl Objects {
         self.made(open, owner, || self.store.open(open.id, true))
     }
 
-    /// The same, also if the store has lost it: its file is cut to nothing.
+    /// The same, also if the store has lost it: its file is truncated to nothing.
     pub(crate) fn renewed(
         &self,
         open: &OpenObject,
@@ -284,7 +284,7 @@ impl Objects {
             return Ok(object);
         }
         let object = open.hold(make().map_err(store_error)?);
-        // A removal before this look finds no object; one after it finds ours.
+        // A removal before this check finds no object; a later one finds this one.
         if open.is_removed() {
             open.pin(&object, owner)?;
             self.remove_if_there(open.id)?;
@@ -292,7 +292,7 @@ impl Objects {
         Ok(object)
     }
 
-    /// Makes an object durable. Idle ones are closed if descriptors run out.
+    /// Makes an object durable. Idle ones are closed if there are no descriptors.
     pub(crate) fn sync(&self, object: &dyn Object) -> Result<(), WireError> {
         let mut done = object.sync();
         if matches!(done, Err(StoreError::Descriptors(_))) && self.store.relieve() {
@@ -301,13 +301,13 @@ impl Objects {
         done.map_err(store_error)
     }
 
-    /// Removes a file's object; nothing to do is no error (no byte of the file may have come here). If others have it open,
-    /// `owner` pays for what stays.
+    /// Removes a file's object; a missing one is no error (no byte of the file may have reached this server). If others
+    /// have it open, what stays is charged to `owner`.
     pub(crate) fn remove(&self, id: FileId, owner: Owner) -> Result<(), WireError> {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);
         if let Some(open) = &open {
             open.removed.store(true, Ordering::SeqCst);
-            // Those who have it open go on with it. One that cannot be opened may go all the same.
+            // Clients that have it open continue to use it. One that cannot be opened may be removed too.
             if let Ok(Some(object)) = self.existing(open)
                 && let Err(e) = open.pin(&object, owner)
             {
@@ -316,7 +316,7 @@ impl Objects {
             }
         }
         if let Err(e) = self.remove_if_there(id) {
-            // It stays, and counts on when the last one closes it.
+            // It stays, and counts until the last one closes it.
             if let Some(open) = &open {
                 open.removed.store(false, Ordering::SeqCst);
             }
@@ -329,7 +329,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Takes all shortcuts back: from now on each request is seen. Operations under way may still end.
+    /// Revokes all shortcuts: from now on each request goes through the server. Operations in progress may still end.
     pub(crate) fn revoke_shortcuts(&self) {
         let open: Vec<_> = {
             let table = self.table();
@@ -340,7 +340,7 @@ impl Objects {
         }
     }
 
-    /// Takes all shortcuts back and waits for the operations under way; false if one does not end. None is granted after
+    /// Revokes all shortcuts and waits for the operations in progress; false if one does not end. None is granted after
     /// [`Objects::stop`].
     pub(crate) fn end_shortcuts(&self, until: Instant) -> bool {
         let open: Vec<_> = {
@@ -361,7 +361,7 @@ impl Objects {
         }
     }
 
-    /// The server stops: whoever waits for a lock gives up.
+    /// The server stops: waits for locks are aborted.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let open: Vec<_> = self
@@ -384,7 +384,7 @@ impl OpenObject {
         self.object.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object as far as it is open.
+    /// The object, if it is open.
     fn held(&self) -> Option<Arc<dyn Object>> {
         let held = self.object();
         match &held.pin {
@@ -393,7 +393,7 @@ impl OpenObject {
         }
     }
 
-    /// Remembers what the store has opened. The one that all use from now on.
+    /// Records an object that the store has opened. Returns the one that all use from now on.
     fn hold(&self, object: Arc<dyn Object>) -> Arc<dyn Object> {
         let mut held = self.object();
         if let Some(pin) = &held.pin {
@@ -403,7 +403,7 @@ impl OpenObject {
         object
     }
 
-    /// Keeps the object open for as long as the file is. Who asks first pays.
+    /// Keeps the object open for as long as the file is. The first requester is charged.
     pub(crate) fn pin(&self, object: &Arc<dyn Object>, owner: Owner) -> Result<(), WireError> {
         let mut held = self.object();
         if held.pin.is_none() {
@@ -421,8 +421,8 @@ impl OpenObject {
     }
 
     /// Locks a range, waiting in order of arrival until `deadline`, or until the connection is closed. Shortcuts are
-    /// revoked first, and what is lent is waited for; for other users' only [`LockLimits::strangers`]. A cut then goes on: it
-    /// can harm nobody but who holds the descriptor.
+    /// revoked first, and lent objects are waited for; those of other users only for [`LockLimits::strangers`]. A
+    /// truncation then proceeds: it can only harm the holder of the descriptor.
     pub(crate) fn lock(
         &self,
         owner: Owner,
@@ -471,7 +471,7 @@ impl OpenObject {
         self.wait(ticket, line, deadline, &range)
     }
 
-    /// Waits until no operation is under way by the shortcuts that were revoked.
+    /// Waits until no operation is in progress under revoked shortcuts.
     fn await_shortcuts(
         &self,
         shortcuts: &[(Owner, Arc<GrantPage>)],
@@ -541,7 +541,7 @@ impl OpenObject {
         Some(add(&mut shared.grants))
     }
 
-    /// Lends the object by this descriptor for writing, unless it is locked or `may` says no.
+    /// Lends the object by this descriptor for writing, unless it is locked or `may` refuses.
     pub(crate) fn lend(
         &self,
         descriptor: &OwnedFd,
@@ -556,7 +556,7 @@ impl OpenObject {
         Ok(true)
     }
 
-    /// Whether anybody has the object for writing. With the mutex held: nobody gets it meanwhile.
+    /// Whether the object is lent for writing. With the mutex held, so that it is not lent meanwhile.
     fn is_lent(&self, _: &Shared) -> bool {
         if !self.lent.load(Ordering::SeqCst) {
             return false;
@@ -570,7 +570,7 @@ impl OpenObject {
         out
     }
 
-    /// Waits until nobody has the object for writing. A lock is wanted already: it is not lent anew.
+    /// Waits until the object is no longer lent for writing. A lock is already requested, so it is not lent again.
     fn await_return(
         &self,
         line: &Closer,
@@ -619,7 +619,7 @@ impl OpenObject {
                 self.give_up(ticket);
                 return Err(refuse(ErrorKind::Io, "the connection has been closed"));
             }
-            // First of all: the holders' connections are closing, and what they let go of is for nobody.
+            // Checked first: the holders' connections are closing, and what they release is for nobody.
             if self.stopping.load(Ordering::SeqCst) {
                 self.give_up(ticket);
                 return Err(refuse(
@@ -654,12 +654,12 @@ impl OpenObject {
                     ),
                 ));
             }
-            // A wake-up for nothing only goes round once more.
+            // A spurious wake-up only repeats the loop.
             thread::park_timeout(wake.saturating_duration_since(time));
         }
     }
 
-    /// Takes a request back, granted in the last moment or not.
+    /// Withdraws a request, even if it was just granted.
     fn give_up(&self, ticket: Ticket) {
         let mut shared = self.shared();
         shared.waiting.remove(&ticket);

@@ -1,4 +1,4 @@
-//! Who asks: a connection, and the user whom it acts for with a file.
+//! The owner of a request: a connection, and the user for whom it acts with a file.
 use penstock_rpc::share::{charged, payer};
 use penstock_rpc::{Credentials, Peer};
 use penstock_wire::Role;
@@ -6,20 +6,20 @@ use penstock_wire::credential::Statement;
 use penstock_wire::message::{NOBODY, User};
 use std::fmt;
 
-/// Two are the same if the connection is.
+/// Two owners are equal if the connection is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub connection: u64,
-    /// Of a mount's connection: whom the capability was given to.
+    /// For a mount's connection: the user for whom the capability was issued.
     pub user: u32,
-    /// Whose share takes what it holds; `None`: the whole alone bounds it.
+    /// The user charged for its resources; `None`: only the total bounds it.
     pub payer: Option<u32>,
-    /// A process of this host.
+    /// Process id on this host.
     pub process: Option<i32>,
 }
 
 impl Owner {
-    /// They are of two users.
+    /// Whether they belong to different users.
     pub(crate) fn is_stranger_to(self, other: Owner) -> bool {
         self.user != other.user
     }
@@ -42,12 +42,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whom a connection may act for: itself, and a mount for its callers.
+/// The users for whom a connection may act: itself, and a mount for its callers.
 pub(crate) struct Acting {
     own: Owner,
-    /// Whom capabilities of its own are given to.
+    /// The user for whom its own capabilities are issued.
     subject: u32,
-    /// An administrator, root of this host or the user of this server: they could read the stores as well.
+    /// An administrator, root of this host or the user of this server: they could also read the stores.
     all: bool,
     /// As the kernel says.
     pub(crate) process: Option<Credentials>,
@@ -77,7 +77,8 @@ impl Acting {
         self.own
     }
 
-    /// Whoever uses a capability that was given to this user; the connection's own user if it may not.
+    /// The owner of a capability that was issued for this user; the connection's own user if it may not act for that
+    /// one.
     pub(crate) fn with_capability_of(&self, subject: u32) -> Result<Owner, u32> {
         if subject == self.subject {
             return Ok(self.own);

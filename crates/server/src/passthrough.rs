@@ -1,32 +1,32 @@
-//! Objects lent to the kernel of a mount on this host: passthrough.
+//! Passthrough: objects lent to the kernel of a mount on this host.
 //!
-//! *Problem*: the kernel reads and writes a file by itself if it is given a descriptor of the bytes, at the speed of the file
-//! system below; but it keeps that descriptor until the file is closed, so it can't be taken back as a shortcut can.
-//! *Idea*: nothing is taken back. Reads need not be: a read without a lock waits for no lock either. A descriptor that is lent
-//! for writing carries a shared flock(2) from the moment it leaves here, taken with the object's mutex held while nobody
-//! has or wants a range lock. The kernel keeps that lock with the open file, through kill -9 of the mount and of
-//! this server, and drops it with the last close. A range lock waits until it is gone, or fails and says what is open.
-//! Cuts need not wait: the file system below orders them against reads and writes by itself.
-//! *When*: the file is whole on this server, the client is root on a Unix socket (the kernel takes descriptors from
-//! nobody else), nothing has to see each request, and the store is a directory on a file system with flock of its own.
-//! Parameters: [`LOOK`].
+//! *Problem*: with a descriptor of the bytes the kernel reads and writes a file by itself, at the speed of the file
+//! system below. But it keeps that descriptor until the file is closed, so it cannot be revoked like a shortcut.
+//! *Idea*: nothing is revoked. For reads that is not needed: a read without a lock does not wait for locks anyway. A
+//! descriptor lent for writing carries a shared flock(2). It is taken before the descriptor is passed, with the
+//! object's mutex held, while nobody has or requests a range lock. The kernel keeps that lock with the open file,
+//! through kill -9 of mount and server, and releases it with the last close. A range lock waits until it is released,
+//! or fails and says what is open. Truncations need not wait: the file system below orders them with reads and writes.
+//! *When*: the file is entirely on this server, and no policy must see each request. The client is root on a Unix
+//! socket (the kernel takes descriptors from nobody else). The store is a directory on a file system with flock of its
+//! own. Parameters: [`LOOK`].
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes from here on no file has; locks there are signs that programs give each other, and wait for no loan.
+/// No file has bytes from here on; locks there are signals between programs, and do not wait for lent objects.
 pub(crate) const SIGNS: u64 = 1 << 60;
-/// How long the return of an object may go unseen while a range lock waits for it.
+/// Longest delay until the return of an object is noticed while a range lock waits for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// Whether a range lock waits for what is lent.
+/// Whether a range lock waits for lent objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lent {
     Awaited,
     Ignored,
 }
 
-/// The descriptor may write from now on until its last copy is closed.
+/// Marks the descriptor as writing until its last copy is closed.
 pub(crate) fn mark(descriptor: &OwnedFd) -> std::io::Result<()> {
     Ok(rustix::fs::flock(
         descriptor,
@@ -51,7 +51,7 @@ pub(crate) fn is_out(object: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Why an object is not lent, if so: what is lent must outlive this server, on a file system of this host.
+/// Why an object cannot be lent, if so: what is lent must survive this server, on a file system of this host.
 pub(crate) fn suits(object: BorrowedFd<'_>) -> Result<(), &'static str> {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;

@@ -1,16 +1,16 @@
-//! The queue between arrival and store: which slice of which request next, alone or with others.
+//! The queue between arrival and store: which slice of which request is next, alone or with others.
 //!
-//! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
-//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
-//! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
-//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
-//! look again at a time, the server's timer does ([`Timer`]). The thread of a virtual request's first part serves all of its
-//! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
-//! range before it queues, so nobody waits for a lock while others wait for it here.
-//! *When*: any algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go straight to the
-//! store: nothing here is touched but one flag, and, where a trace is written, [`TraceTap`].
+//! *Problem*: each connection has a separate thread, and the store sees their requests in an arbitrary order. *Idea*: a
+//! thread with bytes to move asks the [`Dispatcher`]. If another request goes first, the thread lends its buffer and
+//! sleeps. This file has the threads around those decisions: the mutex, waiting threads and their memory, the clock. A
+//! thread that arrives or has finished tells the dispatcher and wakes the threads it starts. If the dispatcher wants to
+//! be called at a time, the server's timer does that ([`Timer`]). The thread of a virtual request's first part serves
+//! all of its parts, adjacent ones in one call. A large request arrives slice by slice, so it cannot block others. A
+//! write holds its range before it queues, so no thread waits for a lock while others wait for it here. *When*: any
+//! algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go directly to the store: only a
+//! flag is read, and with a trace [`TraceTap`] is called.
 //!
-//! Everything is decided under one mutex ([`State`]), and observers hear of it there, in that order.
+//! Everything is decided under one mutex ([`State`]), and observers are called under it, in that order.
 use crate::access::Access;
 use crate::borrowed_buffer::{BorrowedBuffer, serve};
 use crate::choice;
@@ -37,15 +37,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep without looking again: nothing depends on it.
+/// Longest sleep without a check: nothing depends on it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Ways of a request: past all of this, past the scheduler only, or through it.
+/// Paths of a request: directly to the store, with a trace only, or through the scheduler.
 const PAST: u8 = 0;
 const WATCHED: u8 = 1;
 const SCHEDULED: u8 = 2;
 
-/// Whose bytes, and where they belong.
+/// The request that the bytes belong to, and their target object.
 pub(crate) struct Origin<'a> {
     pub(crate) trace: TraceContext,
     pub(crate) file: u64,
@@ -62,13 +62,13 @@ pub(crate) struct RequestQueue {
     wakeup: Arc<Timer>,
     /// Started when requests are scheduled for the first time.
     timer: Background,
-    /// Held while settings change: files are made and read then, which must not keep requests waiting.
+    /// Held while settings change: files are created and read then, which must not delay requests.
     tuning: Mutex<()>,
     state: Mutex<State>,
 }
 
 impl RequestQueue {
-    /// For this data server. With a journal all decisions are written down.
+    /// The queue of this data server. With a journal all decisions are recorded.
     pub(crate) fn new(
         settings: Settings,
         site: ServerInfo,
@@ -101,13 +101,13 @@ impl RequestQueue {
         Ok(queue)
     }
 
-    /// Each request has to come here, and none may go past the server.
+    /// Whether each request must pass through here, and none may bypass the server.
     pub(crate) fn is_on(&self) -> bool {
         self.way.load(Ordering::SeqCst) != PAST
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No decision is left half-way by a panic: what it decided on was complete before.
+        // A panic leaves no decision incomplete.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl RequestQueue {
         now().saturating_duration_since(self.began).as_nanos() as Nanos
     }
 
-    /// Schedules in another way from now on. The caller takes shortcuts back if the queue is on then.
+    /// Applies new settings. The caller must revoke shortcuts if the queue is on afterwards.
     pub(crate) fn tune(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let _tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
         if self.wakeup.is_stopped() {
@@ -126,7 +126,7 @@ impl RequestQueue {
 
     fn change(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let settings = self.state().settings.with(changes)?;
-        // Also of the same directory: another run may have been traced there since.
+        // Also with the same directory: another run may have been traced there since.
         let names = ["predict=", "times="];
         let anew = changes
             .iter()
@@ -134,7 +134,7 @@ impl RequestQueue {
         self.apply(settings, anew)
     }
 
-    /// `predict`: the trace that predicts is read, or forgotten.
+    /// `predict`: loads or drops the trace that predicts.
     fn apply(self: &Arc<Self>, settings: Settings, predict: bool) -> Result<(), WireError> {
         let trace = self.state().settings.trace.clone();
         let mut tracing = match &settings.trace {
@@ -162,12 +162,12 @@ impl RequestQueue {
         state.settings = settings;
         let refreshed = self.refresh(&mut state);
         drop(state);
-        // Ends a trace: its last events are written while others go on.
+        // Ends a trace: its last events are written without the lock.
         drop((tracing, expected));
         refreshed
     }
 
-    /// From now on this one hears of each event; `None`: nobody.
+    /// Sets the observer of events; `None`: no observer.
     pub(crate) fn observe(
         self: &Arc<Self>,
         observer: Option<Arc<dyn Observer>>,
@@ -197,7 +197,7 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// The timer's time has come.
+    /// Called by the timer.
     fn poll(&self) {
         let mut state = self.state();
         state.armed = None;
@@ -209,7 +209,7 @@ impl RequestQueue {
         }
     }
 
-    /// The server stops: nobody waits for company any more, and settings stay.
+    /// The server stops: requests wait no more for aggregation, and settings are fixed.
     pub(crate) fn stop(self: &Arc<Self>) {
         let tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = self.change(&["sched=noop".into()]) {
@@ -220,7 +220,7 @@ impl RequestQueue {
         self.timer.join("wakes the queue");
     }
 
-    /// Reads the next `len` bytes of the access into `buffer`, when it is their turn.
+    /// Reads the next `len` bytes of the access into `buffer`, when it is scheduled.
     pub(crate) fn read(
         &self,
         origin: &Origin<'_>,
@@ -245,7 +245,7 @@ impl RequestQueue {
         result
     }
 
-    /// Writes bytes to the next runs of the access, when it is their turn: those given, or the first `len` of `buffer`.
+    /// Writes bytes to the next runs of the access, when it is scheduled: those given, or the first `len` of `buffer`.
     pub(crate) fn write(
         &self,
         origin: &Origin<'_>,
@@ -278,7 +278,7 @@ impl RequestQueue {
         result
     }
 
-    /// A slice that goes past the scheduler while a trace is written.
+    /// A slice that bypasses the scheduler while a trace is written.
     fn pass(&self, origin: &Origin<'_>, op: Op, span: Range<u64>, len: usize) -> Pass<'_> {
         let id = self.tap.number();
         let event = Event {
@@ -362,7 +362,7 @@ impl RequestQueue {
         })
     }
 
-    /// Sleeps until the slice has been served, and serves what falls to this thread meanwhile.
+    /// Sleeps until the slice has been served, and serves virtual requests assigned to this thread meanwhile.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -399,7 +399,7 @@ impl RequestQueue {
         }
     }
 
-    /// What the queue is and did.
+    /// The state and counts of the queue.
     pub(crate) fn status(&self) -> SchedulerStatus {
         let state = self.state();
         let dispatcher = &state.dispatcher;
@@ -452,14 +452,14 @@ impl Drop for RequestQueue {
     }
 }
 
-/// The algorithms in use, that of the most requests first.
+/// The algorithms in use, beginning with that of the most requests.
 fn in_use(scheduler: &Scheduler) -> String {
     let all = scheduler.groups().algorithms();
     let names: Vec<&str> = all.into_iter().map(Algorithm::name).collect();
     names.join(", ")
 }
 
-/// A setting or a request that cannot be.
+/// The error of an invalid setting or request.
 fn refused(e: Error) -> WireError {
     match e {
         Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
@@ -482,7 +482,7 @@ fn lost() -> WireError {
     )
 }
 
-/// A slice that goes past the scheduler; the trace hears when it is done.
+/// A slice that bypasses the scheduler; the trace is told of its completion.
 struct Pass<'a> {
     queue: &'a RequestQueue,
     event: Event,
@@ -498,16 +498,16 @@ impl Pass<'_> {
     }
 }
 
-/// What becomes of a slice that arrives.
+/// What happens to an arriving slice.
 enum Arrived<'a> {
-    /// It goes on at once, alone.
+    /// It is served at once, alone.
     Goes(AccessGuard<'a>),
     Waits(u64, MutexGuard<'a, State>),
 }
 
-/// Who hears that a slice which went on at once is done.
+/// Who is told of the completion of a slice that was served at once.
 enum AccessGuard<'a> {
-    /// Nobody: there was nothing to schedule.
+    /// Nobody: nothing was scheduled.
     Nothing,
     Passes(Pass<'a>),
     Serves(Ends<'a>),
@@ -528,7 +528,7 @@ struct Ends<'a> {
     queue: &'a RequestQueue,
     v: u64,
     id: u64,
-    /// All of it, if this went on at once.
+    /// The whole of it, if it was served at once.
     alone: Option<Slice>,
     done: bool,
 }
@@ -576,7 +576,7 @@ impl Drop for Ends<'_> {
         if self.done {
             return;
         }
-        // The store has panicked; what was lent is gone with the stack.
+        // The store has panicked; the borrowed buffers are gone with the stack.
         let mut state = self.queue.state();
         state.complete(self.queue.time(), self.v, self.alone.as_ref(), |job| {
             job.place = JobState::Done(Err(lost()));

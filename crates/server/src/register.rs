@@ -1,9 +1,10 @@
-//! A data server tells the metadata server of its store before it uses it.
+//! A data server reports its store to the metadata server before it uses it.
 //!
-//! Problem: an empty disk, another server's or an older copy of the own one serves as well as the right one, with zeros. Idea: the
-//! metadata server knows the store of each data server and refuses any other by name (docs/decisions/0015). So a data server that
-//! starts waits for the metadata server, as programs have to that open files; servers of several hosts may be started in any
-//! order. After [`PATIENCE`] it gives up, so that whatever starts servers (systemd, an administrator) sees it.
+//! Problem: an empty disk, another server's store or an older copy would be served as if it were right, with zeros.
+//! Idea: the metadata server knows the store of each data server and refuses any other (docs/decisions/0015). So a data
+//! server that starts waits for the metadata server, like programs that open files. Servers of several hosts may be
+//! started in any order. After [`PATIENCE`] it gives up, so that whatever starts servers (systemd, an administrator)
+//! notices.
 use crate::channel::{Channel, unexpected};
 use crate::error::Error;
 use penstock_host::thread;
@@ -16,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pause between tries to reach the metadata server.
+/// Time between attempts to reach the metadata server.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often a log says that it is waited for.
+/// How often the wait is logged.
 const TOLD: Duration = Duration::from_secs(10);
-/// So long it is waited for.
+/// Longest wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What an administrator says about a store, and how the wait for the metadata server is ended.
+/// An administrator's statement about a store, and a way to end the wait for the metadata server.
 #[derive(Debug, Clone, Default)]
 pub struct Registration {
-    /// A new store takes the place of the one that was there.
+    /// A new store replaces the former one.
     pub renew: bool,
     /// The store is right, and the metadata are older or new.
     pub adopt: bool,
@@ -34,7 +35,7 @@ pub struct Registration {
     pub stop: Arc<AtomicBool>,
 }
 
-/// The way to the metadata server.
+/// The connection to the metadata server.
 pub(crate) struct Registrar {
     meta: Address,
     channel: Arc<Channel>,
@@ -60,7 +61,7 @@ pub(crate) fn open(
         place: place(spec).to_owned(),
         mounted: look.mounted,
     };
-    // A store that is there is opened first: it may be in use, or of another deployment.
+    // An existing store is opened first: it may be in use, or of another deployment.
     let (state, opened) = match look.state {
         State::Volatile => return Ok((open()?, None)),
         State::Missing => (StoreState::Missing, None),
@@ -74,7 +75,7 @@ pub(crate) fn open(
         },
     };
     let report = StoreReport {
-        // Objects that an earlier server made and did not note are as new as any.
+        // Objects that an earlier server made and did not record are as new as any.
         highest: match &opened {
             Some(store) => store.highest(how.adopt)?,
             None => 0,
@@ -95,13 +96,13 @@ pub(crate) fn open(
                     registrar.place
                 );
             }
-            // The directory may have been made just now.
+            // The directory may just have been made.
             registrar.mounted = penstock_store::inspect(spec)?.mounted;
             registrar.ask(&registrar.report(there(store.identity()), false, true), how)?;
             store
         }
     };
-    // On the store's disk first: the metadata server never knows more than there is.
+    // On the store's disk first: the metadata server never knows more than that.
     let next = store.next_generation()?;
     let report = StoreReport {
         highest: store.highest(false)?,
@@ -144,7 +145,7 @@ impl Registrar {
         }
     }
 
-    /// Tells of a generation that has risen, and of the highest id of a file seen.
+    /// Reports an increased generation, and the highest file id.
     pub(crate) fn tell(&self, identity: Option<Identity>, highest: u64) -> Result<(), Error> {
         let report = StoreReport {
             highest,
@@ -154,14 +155,14 @@ impl Registrar {
     }
 
     fn once(&self, report: &StoreReport) -> Result<Option<u64>, Error> {
-        // The answer waits until the metadata server's disk has it, behind those to all other data servers.
+        // The answer waits for the metadata server's disk, which would delay all other requests of this server.
         match self.channel.apart(&MetaRequest::Store(report.clone()))? {
             MetaReply::Store { new } => Ok(new),
             other => Err(unexpected(&other).into()),
         }
     }
 
-    /// The same, waiting for a metadata server that is not there yet.
+    /// The same, waiting for a metadata server that does not run yet.
     fn ask(&self, report: &StoreReport, how: &Registration) -> Result<Option<u64>, Error> {
         let began = now();
         let mut told = began;

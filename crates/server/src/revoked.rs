@@ -1,7 +1,7 @@
-//! The list of revoked credentials ([`penstock_wire::revocation`]), as a data server knows it.
+//! The list of revoked credentials ([`penstock_wire::revocation`]) at a data server.
 //!
-//! A thread asks the metadata server every few seconds. While the metadata server cannot be
-//! reached the list that is known goes on to hold; a data server that has just started has none until the first answer.
+//! A thread asks the metadata server every few seconds. While the metadata server cannot be reached the known list
+//! stays in force. A data server that has just started has none until the first answer.
 use crate::channel::{Channel, Need, unexpected};
 use crate::error::Error;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// After a question without an answer it asks again so soon.
+/// Time until it asks again after a request without an answer.
 const ASK_UNANSWERED: Duration = Duration::from_secs(1);
 
-/// See the module's text.
+/// The list, updated by a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ pub(crate) struct Revoked {
 struct Shared {
     state: Mutex<State>,
     stopped: Condvar,
-    /// Rises with each change of the list, for those who don't lock it.
+    /// Increases with each change of the list, readable without its lock.
     changes: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ impl Drop for Revoked {
     }
 }
 
-/// The list, if it is another than the known one.
+/// The list, if it differs from the known one.
 fn ask(channel: &Channel, known: Option<u64>) -> penstock_wire::Result<Option<Revocations>> {
     match channel.ask(Need::Seldom, &MetaRequest::Revocations { known })? {
         MetaReply::Revoked(list) => Ok(list),

@@ -1,11 +1,10 @@
 //! Long searches share one processor of a server.
 //!
-//! Problem: a request may search for its pieces through 2^24 steps, which are seconds of a processor. A few clients with
-//! such requests take all processors from those who read and write.
-//! Idea: a request counts as a long search from its first slice of steps on ([`penstock_layout::SearchLimit`]), until it
-//! ends. While n searches are long, each sleeps after a slice for as long as n - 1 slices take. One alone never sleeps.
-//! When it pays: on servers with more long searches than processors to spare.
-//! Parameters: [`MOST`].
+//! Problem: a request may search for its pieces in 2^24 steps, which take seconds of a processor. A few clients with
+//! such requests would take all processors from others. Idea: a request counts as a long search from its first slice of
+//! steps on ([`penstock_layout::SearchLimit`]), until it ends. With n long searches, each sleeps after a slice for as
+//! long as n - 1 slices take. A single one never sleeps. When it pays: on servers with more long searches than
+//! processors to spare. Parameters: [`MOST`].
 use penstock_host::sync::Mutex;
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longest sleep after a slice: a slice may have waited for its client as well.
 const MOST: Duration = Duration::from_millis(100);
 
-/// The requests of a session, which are searches one at a time.
+/// The requests of a session, each of which is one search at a time.
 #[derive(Debug)]
 pub(crate) struct Searches {
     /// Long searches of all sessions.

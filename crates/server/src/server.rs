@@ -1,4 +1,4 @@
-//! A data server: what all its connections share.
+//! A data server: the state that its connections share.
 use crate::background_sync::BackgroundSync;
 use crate::channel::Channel;
 use crate::clock::Clock;
@@ -34,12 +34,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Objects that `Status` counts at most: it must not walk a large store.
+/// Most objects that `Status` counts, because it must not walk a large store.
 const COUNT_LIMIT: u64 = 65_536;
 /// Bytes of text of all findings in one answer: it must fit a body.
 const MAX_FINDING_TEXT: usize = 512 << 10;
 
-/// How long a request waits for another user's good will.
+/// How long another user's request may delay a request.
 const STRANGERS_WAIT: Duration = Duration::from_secs(1);
 /// Locks of one connection on one object. A client's access takes one lock at a time per server.
 const LOCKS_PER_OWNER: usize = 64;
@@ -51,9 +51,9 @@ pub struct Options {
     pub shortcuts: bool,
     /// Refuse everything that changes the store.
     pub read_only: bool,
-    /// A lock that is not used for so long can be taken by others.
+    /// A lock that is unused for this time can be taken by others.
     pub lock_lease: Duration,
-    /// Requests waiting for locks of one object. Of these, and of each of the next three, a user has a share
+    /// Requests waiting for locks of one object. A user has a share of these, and of each of the next three
     /// (docs/decisions/0028).
     pub lock_waiters: usize,
     /// Range locks of all objects, and requests for them.
@@ -62,27 +62,27 @@ pub struct Options {
     pub open_files: usize,
     /// Shortcuts that clients have. Each is a mapping of this process, of which Linux gives it 65,530.
     pub shortcut_grants: usize,
-    /// A plain write waits so long for the holder of a lock on its range.
+    /// Longest wait of a plain write for the holder of a lock on its range.
     pub plain_write_wait: Duration,
-    /// A client has so long to end an operation under a revoked shortcut; then the lock is refused.
+    /// Longest wait for an operation under a revoked shortcut; then the lock is refused.
     pub revoke_wait: Duration,
-    /// Steps of searches for an access's bytes on this server; then it is refused (decisions/0017).
+    /// Search steps for an access's bytes on this server; beyond it the access is refused (decisions/0017).
     pub search_steps: u64,
     /// Changes to the scheduler's settings, each `name=value`, after those of the deployment.
     pub tune: Vec<String>,
-    /// Hears of every arrival, dispatch and completion.
+    /// Receives every arrival, dispatch and completion.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Hears of each call of the scheduler.
+    /// Receives each call of the scheduler.
     pub journal: Option<Arc<dyn Journal>>,
-    /// Tell the metadata server of the store before it is used, and sync in the background what nobody else does.
+    /// Report the store to the metadata server before it is used, and run the background sync.
     pub registration: Option<Registration>,
-    /// Rest before each round of that. A round, too, has to fit into the half minute that is promised.
+    /// Pause before each round of the background sync. A round must also fit into the half minute that is promised.
     pub background_sync: Duration,
-    /// Ask the metadata server for its time and for revocations, and report to it what programs do: a server that does not judges capabilities by its own wall clock
-    /// after a start, and takes credentials that were taken back.
+    /// Ask the metadata server for its time and for revocations, and report traffic to it. Without this, a server
+    /// judges capabilities by its own wall clock after a start, and accepts revoked credentials.
     pub ask_time: bool,
-    /// With `ask_time`: count the bytes of users that have limits on them, within leases of the metadata server. A server that does
-    /// not limits nobody.
+    /// With `ask_time`: count the bytes of users with quotas on them, within leases of the metadata server. Without
+    /// this, no quota on bytes is enforced.
     pub ask_leases: bool,
     /// The deployment file, for keys that are rotated while the server runs.
     pub deployment_file: Option<PathBuf>,
@@ -119,7 +119,7 @@ impl Default for Options {
     }
 }
 
-/// Refuses settings that no data server takes, each `name=value`.
+/// Checks settings, each `name=value`; an error names one that no data server accepts.
 pub fn check_settings(settings: &[String]) -> Result<(), Error> {
     Settings::default()
         .with(settings)
@@ -127,7 +127,7 @@ pub fn check_settings(settings: &[String]) -> Result<(), Error> {
         .map_err(|e| Error::Setting(e.message))
 }
 
-/// Starts the data server `id` of a deployment on its store and its addresses.
+/// Starts the data server `id` of a deployment on its store and its addresses; an error says why it does not start.
 pub fn start(
     deployment: &Deployment,
     id: ServerId,
@@ -318,7 +318,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-/// See the module's text.
+/// The state of a data server.
 pub(crate) struct Server {
     audit: Audit,
     pub(crate) id: ServerId,
@@ -330,23 +330,23 @@ pub(crate) struct Server {
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) counters: Counters,
     loops: Mutex<Loops>,
-    /// Requests that search long for their pieces, now.
+    /// Requests with long searches at the moment.
     pub(crate) long_searches: Arc<AtomicU32>,
     began: Instant,
     next_owner: AtomicU64,
     registrar: Option<Registrar>,
-    /// The metadata server could not be told of the present generation.
+    /// Whether the metadata server could not be told of the present generation.
     unheard: Mutex<bool>,
     pub(crate) settling: BackgroundSync,
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
     pub(crate) control: Control,
-    /// All of these ask over it.
+    /// The connection of all requests to the metadata server.
     pub(crate) channel: Arc<Channel>,
 }
 
 impl Drop for Server {
-    /// No connection is left: what nobody has synced is now.
+    /// No connection is left: syncs what nobody has synced.
     fn drop(&mut self) {
         self.channel.stop();
         self.objects.usage().end();
@@ -393,12 +393,12 @@ impl Server {
         self.next_owner.fetch_add(1, Relaxed)
     }
 
-    /// By the metadata server's time, which is asked for if it is not known.
+    /// The metadata server's time, which is requested if it is unknown.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.judged(Ok).unwrap_or(0)
     }
 
-    /// The page cache that its writes are in.
+    /// The incarnation of the page cache that its writes are in.
     pub(crate) fn incarnation(&self) -> Incarnation {
         Incarnation(self.objects.store().incarnation())
     }
@@ -418,7 +418,7 @@ impl Server {
         ))
     }
 
-    /// Keeps what it knows of the time for the server that follows.
+    /// Records the time for the next server.
     fn keep_clock(&self, kept: &Kept) -> Result<(), penstock_store::StoreError> {
         if self.options.read_only {
             Ok(())
@@ -427,7 +427,7 @@ impl Server {
         }
     }
 
-    /// Syncs what nobody has synced; see [`Store::sync_unsynced`].
+    /// Runs the background sync; see [`Store::sync_unsynced`].
     pub(crate) fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) {
         let store = self.objects.store();
         let settled = store
@@ -437,7 +437,7 @@ impl Server {
                 let Some(registrar) = self.registrar.as_ref().filter(|_| any) else {
                     return Ok(());
                 };
-                // A generation that the metadata server has not heard of stays the newest until it has.
+                // A generation that the metadata server does not know stays the newest until it does.
                 let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
                 if !*unheard {
                     store.next_generation()?;
@@ -456,7 +456,7 @@ impl Server {
         self.loops().get(hash)
     }
 
-    /// Decodes and remembers a loop.
+    /// Decodes a loop and caches it.
     pub(crate) fn learn_loop(&self, encoded: &[u8]) -> Result<Loop, WireError> {
         let decoded = Loop::decode(encoded)
             .map_err(|e| refuse(ErrorKind::Malformed, format!("the access pattern: {e}")))?;
@@ -465,7 +465,7 @@ impl Server {
     }
 
     fn loops(&self) -> MutexGuard<'_, Loops> {
-        // A cache: whatever a panic left of it is good enough.
+        // A cache: any state that a panic left is usable.
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -529,7 +529,7 @@ impl Server {
         })
     }
 
-    /// What a check of the store finds.
+    /// The findings of a check of the store.
     pub(crate) fn verify(&self) -> Result<DataReply, WireError> {
         let mut findings = Vec::new();
         let mut room = MAX_FINDING_TEXT;

@@ -1,4 +1,4 @@
-//! A data server as its accept loop sees it: a session for each connection, and stopping.
+//! A data server for its server loop: a session for each connection, and stopping.
 use crate::audited::Watch;
 use crate::server::Server;
 use crate::session::Session;

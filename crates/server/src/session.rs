@@ -1,7 +1,7 @@
-//! One connection: requests come in, each is answered in turn.
+//! One connection: requests are answered in order.
 //!
-//! Requests that the client sent together are worked off together: answers collect in the connection and leave when it has
-//! nothing more to read, or before the session waits for a lock.
+//! Requests that the client sent together are processed together. Answers collect in the connection, and are sent when
+//! it has nothing more to read, or before the session waits for a lock.
 mod lending;
 
 use crate::abuse_limit::AbuseLimit;
@@ -35,12 +35,12 @@ const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
 /// More steps of searches for each piece that is found.
 const SEARCH_STEPS_PER_PIECE: u64 = 256;
 
-/// See the module's text.
+/// The session of one connection.
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
     acting: Acting,
-    /// The state of the list of revocations that the credential was looked for in.
+    /// The version of the revocation list that the credential was last checked against.
     sought: Option<u64>,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -53,7 +53,7 @@ pub(crate) struct Session<'a> {
     searches: Arc<Searches>,
 }
 
-/// What came of a request, besides its answer.
+/// The result of a request, besides its answer.
 enum Outcome {
     Reply(DataReply),
     /// The answer has been sent or queued already.
@@ -114,7 +114,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether the credential that the peer showed is no longer good.
+    /// Whether the peer's credential is no longer valid.
     fn is_taken_back(&mut self) -> bool {
         let revoked = &self.server.revoked;
         let changes = revoked.changes();
@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
                 }
                 Err(e) if e.is_disconnect() => return Err(e),
                 Err(e) => {
-                    // Not our protocol, or beyond its limits: say so and part, since no frame border is known any more.
+                    // Not the protocol, or beyond its limits: answer and close, because frame borders are unknown now.
                     let error = DataReply::Error(WireError::new(e.kind(), e.to_string()));
                     let told = connection
                         .queue(&Envelope::default().answer(), &error)
@@ -149,7 +149,7 @@ impl<'a> Session<'a> {
                 }
             };
             if self.is_taken_back() {
-                // The client connects again, and is told why not.
+                // The client reconnects, and is told why it is refused.
                 return Ok(After::Continue);
             }
             let began = now();
@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
                 mode,
                 timeout_ms,
             } => {
-                // Answers must not wait with us.
+                // Earlier answers must not wait with this one.
                 connection.flush()?;
                 return Ok(Outcome::Reply(self.lock(
                     handle,
@@ -426,7 +426,7 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// Makes the object `len` bytes long.
+    /// Truncates or extends the object to `len` bytes.
     fn cut(&self, file: &OpenFile, object: &dyn Object, len: u64) -> Result<DataReply, WireError> {
         let deadline = now() + self.server.options.plain_write_wait;
         while now() < deadline {
@@ -434,9 +434,9 @@ impl<'a> Session<'a> {
             if len >= end {
                 return self.extend(file, len);
             }
-            // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which programs
-            // use as signs to each other, keep nobody waiting. Who makes the object longer while this waits for others may hold
-            // a lock on what he writes: then that has to end first.
+            // Nobody may be reading or writing what is removed. Locks beyond the end, which programs use as signals, do
+            // not delay this. A writer that extends the object meanwhile may hold a lock on its range: then that must
+            // end first.
             let mut done = false;
             self.alone(file, len..end, Lent::Ignored, || {
                 done = object.cut(len, end).map_err(store_error)?;
@@ -444,7 +444,7 @@ impl<'a> Session<'a> {
             })?;
             if done {
                 let objects = &self.server.objects;
-                // Others get the room: a loss of power must not bring the bytes back.
+                // The space will be used by others: a power loss must not restore the bytes.
                 if objects.usage().limits(file.file)
                     && let Err(e) = objects.sync(object)
                 {
@@ -462,7 +462,7 @@ impl<'a> Session<'a> {
         ))
     }
 
-    /// Makes the object at least `len` bytes long. Whatever is written behind that meanwhile stays.
+    /// Makes the object at least `len` bytes long. Concurrent writes beyond that are preserved.
     fn extend(&self, file: &OpenFile, len: u64) -> Result<DataReply, WireError> {
         if len == 0 {
             return Ok(DataReply::Done);
@@ -513,7 +513,7 @@ impl<'a> Session<'a> {
         Ok(file)
     }
 
-    /// Who uses a capability that is genuine and has not ended.
+    /// The owner that uses a valid capability.
     fn verify(&self, capability: &Capability) -> Result<Owner, WireError> {
         self.server.keys.verify_seal(capability)?;
         let clock = &self.server.clock;
@@ -659,7 +659,7 @@ impl<'a> Session<'a> {
         }
         let file = self.file(handle, need)?;
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
-        // A server before this one may have lent the object: it stays open while that is looked at.
+        // An earlier server may have lent the object: it stays open during this check.
         let _object = self.server.objects.existing(&file.object)?;
         let want = Want {
             range,

@@ -1,10 +1,10 @@
-//! What can be set in a running server: how requests are scheduled, what is traced, and the trace that predicts.
+//! Settings of a running server: scheduling, the trace that is written, and the trace that predicts.
 use crate::error::refuse;
 use penstock_sched::{self as sched, Error};
 use penstock_wire::message::{ErrorKind, MAX_SETTINGS, WireError};
 use std::path::{Path, PathBuf};
 
-/// See the module's text.
+/// The settings of a data server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) sched: sched::Settings,

@@ -1,12 +1,12 @@
-//! Shortcuts: descriptors of objects in the hands of clients on the same host.
+//! Shortcuts: descriptors of objects passed to clients on the same host.
 //!
-//! *Problem*: through a socket every byte is copied twice more than needed. *Idea*: the client gets a descriptor of
-//! the object and a grant page ([`penstock_rpc::grant`]) by which the server can take it back. *When*: the
-//! client is on a Unix socket, the backend has descriptors, nothing has to see each request, and no lock on the
-//! object is held or wanted.
+//! *Problem*: through a socket every byte is copied twice more than needed. *Idea*: the client gets a descriptor of the
+//! object and a grant page ([`penstock_rpc::grant`]) by which the server can revoke it. *When*: the client is on a Unix
+//! socket, the backend has descriptors, and no policy must see each request. No lock on the object is held or
+//! requested.
 //!
-//! The descriptor is a fresh one, opened anew with the capability's rights alone: descriptor flags that a client sets are
-//! its own, and a reader cannot write.
+//! The object is opened anew with exactly the capability's rights: descriptor flags that a client sets are its own, and
+//! a reader cannot write.
 use crate::owner::Owner;
 use penstock_rpc::grant::GrantPage;
 use penstock_rpc::share::Charge;
@@ -26,7 +26,7 @@ pub(crate) struct Grants {
 impl Grants {
     /// Adds a grant; false if the connection has too many for this object already.
     pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>, charge: Charge) -> bool {
-        // A revoked one stays as long as an operation is under way: a later lock has to wait for it too.
+        // A revoked one stays as long as an operation is in progress: a later lock must wait for it too.
         self.forget_inactive();
         if self.given.iter().filter(|(o, ..)| *o == owner).count() >= MAX_GRANTS {
             return false;
@@ -35,7 +35,7 @@ impl Grants {
         true
     }
 
-    /// Forbids new operations under all grants; the caller waits for those under way.
+    /// Forbids new operations under all grants; the caller waits for those in progress.
     pub(crate) fn revoke_all(&mut self) -> Vec<(Owner, Arc<GrantPage>)> {
         let revoked = self.given.iter().map(|(owner, page, _)| {
             page.revoke();
@@ -88,7 +88,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::time::Duration;
 
-    /// What clients write by descriptors the store does not see: an object that was lent counts as written.
+    /// The store does not see clients' writes by descriptors: an object that was passed counts as written.
     #[test]
     fn what_was_lent_is_synced_before_it_is_closed() {
         let dir = tempfile::tempdir().unwrap();

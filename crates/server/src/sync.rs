@@ -1,7 +1,7 @@
-//! Group sync: many ranks ask for the same object to be made durable at the same moment.
+//! Group sync: many ranks ask at the same time to make one object durable.
 //!
-//! A sync covers every write that was acknowledged before it began. So of all requests that arrive while one sync
-//! runs, one runs the next and the others share its result: n requests cost two syncs, not n.
+//! A sync covers every write that was acknowledged before it began. So of all requests that arrive during a sync, one
+//! runs the next sync and the others share its result. n requests cost two syncs, not n.
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_wire::message::WireError;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -16,13 +16,13 @@ pub(crate) struct GroupSync {
     ended: Condvar,
 }
 
-/// Who shares which sync. A round keeps its result for those who wait for it, however late they look: the ones after it
-/// may have ended by then, and otherwise.
+/// Who shares which sync. A round keeps its result for its waiters, however late they check. Later rounds may have
+/// ended by then, with another result.
 #[derive(Debug, Default)]
 struct Rounds {
     /// The one that runs.
     running: Option<Arc<Round>>,
-    /// The one that begins next; whoever asks now shares it.
+    /// The one that begins next; new requests share it.
     next: Arc<Round>,
 }
 
@@ -32,12 +32,12 @@ impl Rounds {
         self.next.clone()
     }
 
-    /// Whether somebody else runs `mine` or one before it, which is to be waited for.
+    /// Whether somebody else runs `mine` or an earlier one, which must be waited for.
     fn waits(&self, mine: &Round) -> bool {
         self.running.is_some() && mine.get().is_none()
     }
 
-    /// `mine` begins. It covers nothing that is done from now on.
+    /// `mine` begins. It covers nothing that happens from now on.
     fn begin(&mut self, mine: &Arc<Round>) {
         self.running = Some(mine.clone());
         if Arc::ptr_eq(&self.next, mine) {

@@ -1,6 +1,6 @@
-//! The timer of a data server: one thread that lets the queue look again when its dispatcher wants to.
+//! The timer of a data server: a thread that calls the queue when its dispatcher wants to be called.
 //!
-//! It starts when requests are scheduled for the first time, and sleeps while nothing is waited for.
+//! It starts when requests are scheduled for the first time, and sleeps while no time is set.
 use crate::error::refuse;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::now;
@@ -10,7 +10,7 @@ use penstock_wire::message::{ErrorKind, WireError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the timer's thread sleeps on.
+/// The state of the timer.
 pub(crate) struct Timer {
     /// Time 0 of the queue.
     began: Instant,
@@ -39,13 +39,13 @@ impl Timer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queue looks at this time, and at none that was set before.
+    /// Sets the time at which the queue is called; it replaces one set before.
     pub(crate) fn set(&self, at: Nanos) {
         self.state().at = Some(at);
         self.changed.notify_all();
     }
 
-    /// The thread ends, and none starts any more.
+    /// Ends the thread for good.
     pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.changed.notify_all();
@@ -55,7 +55,7 @@ impl Timer {
         self.state().stopped
     }
 
-    /// Sleeps until the time that is set; false when it is time to stop.
+    /// Sleeps until the time that is set; false if the timer is to end.
     fn wait(&self) -> bool {
         let mut state = self.state();
         loop {

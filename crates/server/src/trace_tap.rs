@@ -1,16 +1,16 @@
-//! Who hears of the requests that a data server serves: its trace, and whoever else wants to.
+//! The trace tap: passes events of served requests to the trace and to observers.
 //!
-//! *Problem*: a trace is to cost next to nothing, and the queue's mutex costs more than the record of a request.
-//! *Idea*: where nothing is decided (NOOP) and only a trace wants to know, a request goes straight to the store and its
-//! thread leaves two records in the buffer of its rank ([`penstock_trace::Recorder`]); no lock is shared with other ranks
-//! but one for reading. Requests that are scheduled are recorded by whoever decides, in the order of decisions.
+//! *Problem*: a trace must cost almost nothing, and the queue's mutex costs more than the record of a request. *Idea*:
+//! with NOOP and only a trace, a request goes directly to the store. Its thread adds two records to the buffer of its
+//! rank ([`penstock_trace::Recorder`]). The only lock shared with other ranks is one for reading. Scheduled requests
+//! are recorded by the thread that decides, in the order of decisions.
 use crate::events::{Event, EventKind, Observer};
 use crate::tracing::Tracing;
 use penstock_wire::message::TraceStatus;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// See the module's text.
+/// The receivers of events.
 #[derive(Debug, Default)]
 pub(crate) struct TraceTap {
     listeners: RwLock<Listeners>,
@@ -24,7 +24,7 @@ struct Listeners {
 }
 
 impl TraceTap {
-    // Listeners are whole whenever the lock is free: they are only ever replaced.
+    // They are only ever replaced as a whole.
     fn listeners(&self) -> RwLockReadGuard<'_, Listeners> {
         self.listeners
             .read()
@@ -37,13 +37,13 @@ impl TraceTap {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, this trace is written. The one before, which ends when it is dropped.
+    /// Sets the trace to write. Returns the one before, which ends on drop.
     #[must_use]
     pub(crate) fn trace(&self, trace: Option<Tracing>) -> Option<Tracing> {
         std::mem::replace(&mut self.listeners_mut().trace, trace)
     }
 
-    /// From now on, this one hears of each event in the order of decisions.
+    /// Sets the observer of events, which are in the order of decisions.
     pub(crate) fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         self.listeners_mut().observer = observer;
     }
@@ -60,12 +60,12 @@ impl TraceTap {
         self.listeners().trace.as_ref().map(Tracing::status)
     }
 
-    /// A number for a request that comes.
+    /// A number for an arriving request.
     pub(crate) fn number(&self) -> u64 {
         self.requests.fetch_add(1, Relaxed)
     }
 
-    /// Tells of one event.
+    /// Passes on one event.
     pub(crate) fn hear(&self, event: &Event) {
         let listeners = self.listeners();
         if let Some(observer) = &listeners.observer {
@@ -76,7 +76,7 @@ impl TraceTap {
         }
     }
 
-    /// The trace alone: a request has come and goes to the store at once.
+    /// Trace only: a request has arrived and goes to the store at once.
     pub(crate) fn passes(&self, arrival: &Event) {
         if let Some(trace) = &self.listeners().trace {
             let dispatch = Event {
@@ -87,7 +87,7 @@ impl TraceTap {
         }
     }
 
-    /// The trace alone: it has been served.
+    /// Trace only: it has been served.
     pub(crate) fn passed(&self, completion: &Event) {
         if let Some(trace) = &self.listeners().trace {
             trace.record(&[*completion]);

@@ -1,8 +1,9 @@
-//! Traces of what a data server serves, and what is predicted from traces of earlier runs.
+//! Traces of served requests, and predictions from traces of earlier runs.
 //!
-//! `trace=DIR` writes each event of the queue to DIR/data-N.trace; `predict=DIR` reads DIR/data-N.trace, links arriving
-//! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
-//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
+//! `trace=DIR` writes each event of the queue to DIR/data-N.trace. `predict=DIR` reads DIR/data-N.trace and links
+//! arriving requests to those of the trace. MLF and aIOLi then wait for predicted aggregations, and SRTF learns how
+//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and
+//! `penstock_sched::learn`.
 use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
@@ -31,7 +32,7 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Makes the trace in `dir`. One that is there already stays.
+    /// Makes the trace in `dir`. An existing one is not overwritten.
     pub(crate) fn start(site: &ServerInfo, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
         let path = trace_in(dir, site);
         std::fs::create_dir_all(dir)
@@ -99,7 +100,7 @@ impl Tracing {
     }
 }
 
-/// What the trace in `dir` says of the requests that come, on the device and for the scheduler of these settings.
+/// The predictor of the trace in `dir`, for the device and the scheduler of these settings.
 pub(crate) fn predictor(
     site: &ServerInfo,
     dir: &Path,
@@ -124,7 +125,7 @@ pub(crate) fn predictor(
     Predictor::new(&events, cost, limits).map_err(|e| wrong(&e))
 }
 
-/// What prediction from the trace in `dir` has come to.
+/// The counts of prediction from the trace in `dir`.
 pub(crate) fn prediction_status(
     site: &ServerInfo,
     dir: &Path,

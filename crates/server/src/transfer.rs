@@ -1,9 +1,9 @@
 //! Moving bytes between a connection and an object, chunk by chunk.
 //!
-//! One reusable buffer per connection, at most [`CHUNK`] bytes, small enough to stay in the processor's
-//! cache between socket and store. Small payloads never leave the connection's input buffer. A write
-//! holds its range only while it touches the store, never while it waits for the client: a client that
-//! stalls or dies in the middle of a write disturbs nobody and leaves what it sent.
+//! One reusable buffer per connection, at most [`CHUNK`] bytes, small enough to stay in the processor's cache between
+//! socket and store. Small payloads never leave the connection's input buffer. A write holds its range only while it
+//! accesses the store, never while it waits for the client. A client that stalls or dies in the middle of a write
+//! affects nobody else, and the bytes it sent are written.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
 use crate::locks::Ticket;
@@ -17,7 +17,7 @@ use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
 use std::sync::Arc;
 
-/// Bytes moved at once: what is scheduled as one.
+/// Bytes moved at once: a slice for the scheduler.
 const CHUNK: usize = penstock_sched::SLICE as usize;
 
 /// What a connection reuses from one transfer to the next; dropped when it has been idle.
@@ -109,8 +109,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Takes the payload of this frame and of those that follow into `access`. However it goes, the
-    /// whole request is taken off the connection. Returns the bytes written.
+    /// Takes the payload of this frame and of those that follow into `access`. In any case the whole request is read
+    /// from the connection. Returns the bytes written.
     pub(crate) fn write(
         &self,
         connection: &mut Connection,
@@ -160,7 +160,7 @@ impl Transfer<'_> {
                 connection.read_payload_into(&mut buffers.chunk, len)?;
             }
             let span = access.span(len as u64);
-            // Without a limit no more than a look at a flag. Before the range is held, as it may wait.
+            // Without quotas this only reads a flag. Before the range is held, because it may wait.
             let usage = self.objects.usage();
             let _growing = usage.grow(self.grower, &object, span.end)?;
             let _turn = match self.object.try_begin_write(self.owner, &span, self.lock)? {
@@ -199,7 +199,7 @@ impl Transfer<'_> {
     }
 }
 
-/// What is announced is what is described, as far as both are known before a byte is written.
+/// The announced length must equal that of the pattern, as far as both are known before a byte is written.
 fn agree(access: &Access, announced: u64, more: bool) -> Result<(), WireError> {
     let described = access.share().unwrap_or(u64::MAX);
     if announced <= described && (more || announced == described || access.share().is_none()) {
@@ -240,7 +240,7 @@ fn next_frame(connection: &mut Connection, request: &Envelope) -> Result<bool, F
     Ok(frame.envelope.more)
 }
 
-/// Takes what is left of a request off the connection.
+/// Reads and drops the rest of a request.
 pub(crate) fn skip_request(
     connection: &mut Connection,
     request: &Envelope,

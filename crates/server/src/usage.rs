@@ -1,8 +1,9 @@
-//! Leases on the bytes of users: the thread that asks the metadata server for them, and the waits of those who write.
+//! Leases on the bytes of users: the thread that requests them from the metadata server, and the waits of writers.
 //!
-//! The counts are in [`crate::bytes`]. A thread tells the metadata server of them about once a second, and at once when a write
-//! waits for a lease; every five seconds where no client is connected and nobody has a limit. It also counts the objects of users whose limits are new, and of all after a start, a page at a time.
-//! While the metadata server is away, objects grow within their leases; what is beyond them waits [`WAIT`] and is refused.
+//! The counts are in [`crate::bytes`]. A thread reports them to the metadata server about once a second, and at once
+//! when a write waits for a lease. While no client is connected and no user has a limit, it reports every five seconds.
+//! It also counts the objects of users with new limits, and all objects after a start, a page at a time. While the
+//! metadata server is away, objects grow within their leases; writes beyond them wait [`WAIT`] and are refused.
 use crate::bytes::{Bytes, Growth, Verdict};
 use crate::channel::{Channel, Need, unexpected};
 use crate::error::{Error, refuse, store_error};
@@ -18,18 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often the metadata server is told.
+/// Time between reports.
 const ASK: Duration = Duration::from_secs(1);
-/// How often, where no client is connected and no limit is known. Below [`WAIT`]: others may wait for its counts.
+/// The same while no client is connected and no limit is known. Below [`WAIT`]: others may wait for its counts.
 const IDLE: Duration = Duration::from_secs(5);
-/// It is not told more often than that; while writes wait for long, half as often each time.
+/// Least time between reports; while writes wait for long, it is doubled each time.
 const PAUSE: Duration = Duration::from_millis(10);
-/// So often the pause is doubled.
+/// How often it is doubled.
 const DOUBLED: u32 = 4;
-/// What the store keeps while some user has a limit, and while none has.
+/// What the store records while some user has a limit, and while none has.
 const SOME: &str = "some\n";
 const NONE: &str = "none\n";
-/// A write waits so long for a lease.
+/// Longest wait of a write for a lease.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The data server whose objects count.
@@ -40,7 +41,7 @@ pub(crate) trait Counted: Send + Sync {
     fn store(&self) -> &dyn Store;
     /// An object, if it is there.
     fn look(&self, file: FileId) -> Result<Option<Arc<dyn Object>>, WireError>;
-    /// From now on all writes are requests, as far as clients are to ask for shortcuts anew.
+    /// From now on all writes are requests: shortcuts must be requested again.
     fn revoke_shortcuts(&self);
     /// The metadata server's time in milliseconds.
     fn now_ms(&self) -> u64;
@@ -51,7 +52,7 @@ pub(crate) trait Counted: Send + Sync {
 /// Counts, leases, and the thread that keeps them.
 #[derive(Default)]
 pub(crate) struct UserBytes {
-    /// Some user has a limit: the only cost where none has.
+    /// Whether some user has a limit: the only cost if none has.
     any: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -67,27 +68,27 @@ struct State {
     asked: bool,
     /// All objects are to be counted anew.
     anew: bool,
-    /// Who has a limit is not known yet: nothing grows.
+    /// Whether it is still unknown who has a limit: nothing grows.
     unknown: bool,
-    /// Capabilities given before this, by the metadata server's time in milliseconds, may name an owner of before.
+    /// Capabilities issued before this, by the metadata server's time in milliseconds, may name a former owner.
     doubt_ms: u64,
     /// No client is connected and no limit is known: the thread rests for longer.
     quiet: bool,
     /// Reports sent, and the newest that was answered.
     sent: u64,
     answered: u64,
-    /// Why the last one was not.
+    /// Why the last one was not answered.
     away: Option<String>,
 }
 
 impl State {
-    /// What was counted is forgotten.
+    /// Resets the counts.
     fn count_anew(&mut self) {
         self.bytes.begin_again();
         self.anew = true;
     }
 
-    /// Files may have other owners than capabilities say that were given before.
+    /// Files may have other owners than in capabilities issued before now.
     fn doubt(&mut self, now_ms: u64) {
         self.doubt_ms = self.doubt_ms.max(now_ms + 1);
         self.bytes.doubt();
@@ -101,7 +102,7 @@ impl State {
         }
     }
 
-    /// The same, as an answer to a question that was asked at this doubt. What was told meanwhile is newer.
+    /// The same, as an answer to a question that was asked at this doubt. Owners reported meanwhile are newer.
     fn answered_of(&mut self, file: FileId, uid: u32, doubt_ms: u64) {
         if doubt_ms == self.doubt_ms && self.bytes.owner(file).is_none() {
             // Asked again if there are too many.
@@ -116,16 +117,16 @@ struct Count {
     users: Vec<u32>,
 }
 
-/// How an object was found that is to be counted.
+/// How an object to be counted was found.
 #[derive(Debug, Clone, Copy)]
 enum Found {
-    /// In a list of objects, so long.
+    /// In a listing, with this length.
     Listed(u64),
-    /// The metadata server tells of its new owner.
+    /// By a report of its new owner.
     Given,
 }
 
-/// An object counts as long as it is to be, until this is dropped.
+/// An object counts with its new length until this is dropped.
 pub(crate) struct Growing<'a> {
     usage: &'a UserBytes,
     file: FileId,
@@ -146,15 +147,15 @@ impl Drop for Growing<'_> {
     }
 }
 
-/// Who makes an object longer.
+/// Who extends an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grower {
     pub(crate) file: FileId,
     /// The file's owner, as far as the capability says so.
     pub(crate) owner: Option<u32>,
-    /// When that was said, by the metadata server's time in milliseconds.
+    /// When the capability was issued, by the metadata server's time in milliseconds.
     pub(crate) issued_ms: u64,
-    /// Root is never limited.
+    /// Root has no quota.
     pub(crate) root: bool,
     /// The object has lost its name.
     pub(crate) removed: bool,
@@ -215,7 +216,7 @@ impl UserBytes {
         }
     }
 
-    /// Whether an object's owner has a limit: then nobody may write it but by requests.
+    /// Whether an object's owner has a limit: then it may only be written by requests.
     pub(crate) fn is_limited(&self, file: FileId, owner: Option<u32>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -229,7 +230,7 @@ impl UserBytes {
         owner.is_none_or(|owner| state.bytes.is_limited(owner))
     }
 
-    /// The owner that a capability names, if that is to be believed; else what the metadata server says, if it answers.
+    /// The owner named by the capability, if that is current; otherwise the metadata server's answer, if there is one.
     pub(crate) fn believed(&self, who: &Grower) -> Option<u32> {
         if !self.any.load(Ordering::Acquire) {
             return who.owner;
@@ -246,7 +247,7 @@ impl UserBytes {
         Some(uid)
     }
 
-    /// An object is to become `end` bytes long, if it is shorter. `None`: its owner has no limit.
+    /// An object is about to be extended to `end` bytes, if it is shorter. `None`: its owner has no limit.
     pub(crate) fn grow(
         &self,
         who: Grower,
@@ -305,7 +306,7 @@ impl UserBytes {
                     let doubt_ms = state.doubt_ms;
                     drop(state);
                     let uid = match self.owner(file) {
-                        // Counted when the metadata server is there again: it tells of no changes then.
+                        // Counted when the metadata server is back: it reports no changes then.
                         Err(_) if root => return Ok(None),
                         answer => answer?,
                     };
@@ -319,7 +320,7 @@ impl UserBytes {
             if left.is_zero() || state.stop {
                 return Err(no_lease(file, state.away.as_deref()));
             }
-            // Each wakes all others: only if that tells them something.
+            // Each waiter wakes all others: only if there is news for them.
             if !std::mem::replace(&mut state.asked, true) {
                 self.changed.notify_all();
             }
@@ -367,7 +368,7 @@ impl UserBytes {
         }
     }
 
-    /// What is counted now. `anew`: everything is forgotten before, and counted from the beginning.
+    /// The current counts. `anew`: all counts are reset first, and counted again.
     pub(crate) fn counts(&self, anew: bool) -> Vec<CountedBytes> {
         let mut state = self.state();
         if anew {
@@ -502,7 +503,7 @@ impl UserBytes {
         for (file, uid) in leases.given.iter().flatten() {
             match self.found(server, *file, *uid, Found::Given) {
                 Ok(true) => {}
-                // Who opened the file before may make its object yet.
+                // A client that opened the file earlier may still make its object.
                 Ok(false) => self.state().owned(*file, *uid, now_ms),
                 Err(e) => {
                     log::warn!("file {}: {}; all bytes are counted anew", file.0, e.message);
@@ -522,7 +523,7 @@ impl UserBytes {
         self.changed.notify_all();
     }
 
-    /// Tells the server that follows whether users have limits: it may start while the metadata server is away.
+    /// Records for the next server whether users have limits: it may start while the metadata server is away.
     fn note(&self, server: &dyn Counted) {
         let any = self.any.load(Ordering::Acquire);
         let text = if any { SOME } else { NONE };
@@ -531,7 +532,7 @@ impl UserBytes {
         }
     }
 
-    /// Notes an object, if it is there. Whether it is.
+    /// Counts an object, if it exists. Returns whether it does.
     fn found(
         &self,
         server: &dyn Counted,
@@ -539,13 +540,13 @@ impl UserBytes {
         uid: u32,
         found: Found,
     ) -> Result<bool, WireError> {
-        // Not with the counts locked: this may be the last to let go of a removed object.
+        // Without the lock of the counts: this may be the last reference to an open-unlinked object.
         let look = || server.look(file);
         let object = match (look(), found) {
             (Ok(Some(object)), _) => Some(object),
             (Ok(None), _) => return Ok(false),
             (Err(e), Found::Given) => return Err(e),
-            // It is damaged, or no descriptor is left. It counts all the same.
+            // It is damaged, or there are no descriptors. It counts nevertheless.
             (Err(_), Found::Listed(_)) => None,
         };
         {
@@ -560,7 +561,7 @@ impl UserBytes {
                 Found::Listed(_) => state.bytes.found(file, uid, len),
             }
         }
-        // Removed meanwhile: the removal had nothing to forget.
+        // Removed meanwhile: the removal had no count to drop.
         let stays = !matches!(look(), Ok(None));
         if !stays {
             self.forget(file);
@@ -605,7 +606,7 @@ impl UserBytes {
                 continue;
             }
             let mut state = self.state();
-            // Else what this count has found is forgotten.
+            // Otherwise the results of this count are dropped.
             if !state.anew {
                 state.bytes.counted(&counting.users);
             }

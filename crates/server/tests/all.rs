@@ -1,4 +1,4 @@
-//! The tests of this crate from outside, as one program: to link one for each file takes longer than to compile it.
+//! The integration tests of this crate as one program, because linking one per file takes longer than compiling it.
 #![allow(clippy::unwrap_used)]
 
 mod access;

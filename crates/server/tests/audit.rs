@@ -1,4 +1,4 @@
-//! What a data server refuses is in its audit log, with who asked and for what; so is what administrators do.
+//! Refusals of a data server are in its audit log, with who asked and for what; so are actions of administrators.
 use crate::common::*;
 use penstock_layout::FileId;
 use penstock_rpc::audit::path_of;

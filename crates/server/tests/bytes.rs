@@ -293,8 +293,8 @@ fn loops() -> impl Strategy<Value = Loop> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Over several servers: writing through a pattern and reading back through single runs, lists and the
-    /// pattern itself give the same bytes, and nothing else changes.
+    /// Over several servers: data written through a pattern and read back through single runs, lists and the pattern
+    /// itself is the same. Nothing else changes.
     #[test]
     fn structured_equals_contiguous(
         tile in loops(),

@@ -1,4 +1,4 @@
-//! All that a data server asks the metadata server goes over one connection, and clients wait for none of it.
+//! All requests of a data server to the metadata server use one connection, and clients do not wait for it.
 use crate::common::*;
 use penstock_layout::ServerId;
 use penstock_rpc::control::Holder;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// In the place of a metadata server.
+/// A replacement for the metadata server.
 struct Meta {
     seen: Mutex<Seen>,
     holder: Mutex<Holder>,

@@ -1,5 +1,5 @@
-//! A store that runs full, and one that fails in the middle of a read: the client is told, the connection and
-//! everybody else go on.
+//! A store that becomes full, and one that fails in the middle of a read. The client gets an error, the connection and
+//! all other clients continue.
 use crate::common::*;
 use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Options, start_on};

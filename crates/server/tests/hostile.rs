@@ -1,4 +1,4 @@
-//! Bad input and bad behaviour: each ends at its own connection.
+//! Bad input and bad behaviour: each affects its own connection only.
 use crate::common::*;
 use penstock_datatype::{Loop, Pattern};
 use penstock_rpc::{ServeLimits, Timeouts};
@@ -237,7 +237,7 @@ fn handles_are_bounded() {
     );
 }
 
-/// Requests of about 100 bytes that describe 2^60 pieces, or search 2^40 times for one.
+/// Requests of about 100 bytes that describe 2^60 pieces, or need 2^40 searches for one.
 #[test]
 fn endless_patterns_end() {
     let options = Options {

@@ -1,4 +1,4 @@
-//! Objects lent to the kernel of a mount: to whom, and what waits for them.
+//! Passthrough: to whom objects are lent, and what waits for them.
 use crate::common::*;
 use penstock_layout::ServerId;
 use penstock_server::Options;

@@ -166,8 +166,8 @@ fn an_operation_that_does_not_end_refuses_the_lock_until_its_client_is_gone() {
     d.done(DataRequest::Unlock { handle: hd, lock });
 }
 
-/// Clients work through their descriptors as fast as they can while others sieve under locks: nobody
-/// loses a byte, so no operation ran beside a lock.
+/// Clients work through their descriptors as fast as they can while others do data sieving under locks. No byte is
+/// lost, so no operation ran concurrently with a lock.
 #[test]
 fn revocation_under_load_loses_no_byte() {
     let site = TestDeployment::one();

@@ -1,4 +1,4 @@
-//! What holds for range locks.
+//! Properties of range locks.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use penstock_rpc::share::{Pool, Share};
@@ -14,7 +14,7 @@ const C: Owner = owner(3);
 const MINE: Owner = of_user(4, 1000);
 const THEIRS: Owner = of_user(5, 1001);
 
-/// Of one user, whom no share bounds.
+/// Of one user without a share.
 const fn owner(connection: u64) -> Owner {
     Owner {
         payer: None,
@@ -309,8 +309,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens, no two conflicting ranges are held at once, and when all is released all
-    /// waiting requests are granted: nothing is forgotten.
+    /// Property: whatever happens, no two conflicting ranges are held at once. When all are released all waiting
+    /// requests are granted: nothing is forgotten.
     #[test]
     fn holders_never_conflict_and_everyone_gets_a_turn(
         steps in proptest::collection::vec(step(), 1..60)

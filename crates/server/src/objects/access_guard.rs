@@ -1,4 +1,4 @@
-//! Reads and writes that take part in an object's locks while they are under way.
+//! Access guards: reads and writes that take part in an object's locks while they are in progress.
 use super::{OpenObject, Shared};
 use crate::locks::{Mode, Ticket};
 use crate::owner::Owner;
@@ -8,8 +8,8 @@ use penstock_wire::message::WireError;
 use std::ops::Range;
 
 impl OpenObject {
-    /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
-    /// covers any of it, one under a lock when the lock still is.
+    /// Begins a write of `range` if it need not wait. A plain write need not if no other connection's lock covers any
+    /// of it, a write under a lock if the lock is still held.
     pub(crate) fn try_begin_write(
         &self,
         owner: Owner,
@@ -26,7 +26,7 @@ impl OpenObject {
         }
         turn.write = shared.locks.try_write(now(), owner, range);
         let begun = turn.write.is_some();
-        // Dropping the turn takes the mutex.
+        // Dropping the guard takes the mutex.
         drop(shared);
         Ok(begun.then_some(turn))
     }
@@ -58,7 +58,7 @@ impl OpenObject {
         Ok(turn)
     }
 
-    /// Begins a read under a lock: it stays until the read is over.
+    /// Begins a read under a lock, which is not revoked until the read has ended.
     pub(crate) fn begin_read(
         &self,
         owner: Owner,
@@ -69,7 +69,7 @@ impl OpenObject {
         Ok(turn)
     }
 
-    /// True if the lock covers all of `range` for writing.
+    /// Whether the lock covers all of `range` for writing.
     fn begin_use(
         &self,
         shared: &mut Shared,
@@ -86,13 +86,13 @@ impl OpenObject {
     }
 }
 
-/// One read or write under way; it ends when this is dropped, however that comes about.
+/// A read or write in progress; it ends on drop.
 pub(crate) struct AccessGuard<'a> {
     object: &'a OpenObject,
     owner: Owner,
-    /// A lock that must stay meanwhile.
+    /// A lock that must not be revoked meanwhile.
     used: Option<Ticket>,
-    /// A plain write's hold on its range.
+    /// A plain write's claim on its range.
     write: Option<Ticket>,
 }
 
@@ -117,7 +117,7 @@ impl Drop for AccessGuard<'_> {
             shared.locks.cancel(ticket);
         }
         if let Some(ticket) = self.used {
-            // Those who wait may sleep until a lease that began before this use; they look again then.
+            // Waiters may sleep until a lease that began before this use; they check again then.
             shared.locks.end_use(now(), self.owner, ticket);
         }
         if !shared.locks.quiet() {

@@ -1,4 +1,4 @@
-//! Requests for descriptors of objects: shortcuts, and loans to the kernels of mounts.
+//! Requests for descriptors of objects: shortcuts, and passthrough for the kernels of mounts.
 use super::{Outcome, Session};
 use crate::error::Fail;
 use crate::handles::{Need, OpenFile};
@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 impl Session<'_> {
-    /// Whether the peer may hold a descriptor of the file. Who holds one can cut the object and lock it with flock(2)
-    /// for ever, so only the file's owner can do that, and root (docs/decisions/0021).
+    /// Whether the peer may hold a descriptor of the file. A holder can truncate the object and lock it with flock(2)
+    /// for ever, so only the file's owner and root may hold one (docs/decisions/0021).
     fn may_hold(&self, file: &OpenFile) -> Result<(), &'static str> {
         let may = match (self.acting.process, file.lend_to) {
             (None, _) => Err("descriptors need a Unix socket"),

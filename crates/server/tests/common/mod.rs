@@ -404,8 +404,8 @@ pub fn kind(reply: &DataReply) -> ErrorKind {
     }
 }
 
-/// One client appends, another extends to where the first is about to write: no byte may be lost, and the object ends
-/// where the furthest of both says.
+/// One client appends, another extends to where the first is about to write. No byte may be lost, and the object ends
+/// at the furthest end of both.
 pub fn appended_and_extended(site: &TestDeployment) {
     const ROUNDS: u64 = 300;
     let (mut c, h) = site.open(0, 5);
