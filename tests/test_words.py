@@ -12,6 +12,7 @@ import words
 CLEAN = [
     "crates/base",
     "crates/capi",
+    "crates/cli",
     "crates/client",
     "crates/datatype",
     "crates/device",

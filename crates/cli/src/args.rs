@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and help that teaches by example.
+//! The command line: commands, options, and help with examples.
 use crate::audit::AuditArgs;
 use crate::check::CheckArgs;
 use crate::copy::{CpArgs, StageArgs};
@@ -115,7 +115,7 @@ Examples:
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).
     #[command(hide = true)]
     Agent,
-    /// Clears up behind a `penstock run` that was killed (started by it, not by people).
+    /// Cleans up after a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,
 }

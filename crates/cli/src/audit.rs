@@ -13,11 +13,11 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Of what is done by commands and by no server.
+/// The name that records of commands carry; no server wrote them.
 const AUTHORITY: &str = "authority";
-/// Bytes of a line that are read at most. Servers write less.
+/// The longest line that is read, in bytes. Servers write less.
 const LINE: u64 = 16 << 10;
-/// Characters of an object and of a reason in the table.
+/// The longest object and the longest reason in the table, in characters.
 const OBJECT: usize = 48;
 const REASON: usize = 72;
 
@@ -25,7 +25,7 @@ const REASON: usize = 72;
 ///
 /// Each server writes its records to log/audit-NAME.jsonl of the deployment's directory on its host, at most 5 files of
 /// 8 MiB. This command merges those of this host by time. The deployment's owner and root can read them. The first four
-/// records of a minute, by the same peer and of the same event, are written one by one; later ones become one record
+/// records of a minute, by the same peer and of the same event, are written one by one. Later ones become one record
 /// with a count.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -67,14 +67,14 @@ pub struct AuditArgs {
     pub json: bool,
 }
 
-/// Records that the table shows unless asked for others.
+/// Records that the table shows by default.
 const LAST: u32 = 200;
 
 fn words() -> clap::builder::PossibleValuesParser {
     Event::ALL.map(Event::word).to_vec().into()
 }
 
-/// What is asked for.
+/// The records that are asked for.
 struct Filter<'a> {
     events: &'a [String],
     user: Option<u32>,
@@ -180,16 +180,16 @@ fn next(logs: &mut [Log]) -> Result<Option<(Value, String)>> {
 /// The files of one server, oldest first.
 struct Log {
     files: VecDeque<(PathBuf, BufReader<File>)>,
-    /// The next record, and the line that it stands in.
+    /// The next record, and its line in the file.
     head: Option<(Value, String)>,
     unreadable: u64,
 }
 
 impl Log {
-    /// `None`: there are none.
+    /// The files of server `name`; `None` if there are none.
     fn open(directory: &Path, name: &str) -> Result<Option<Log>> {
         let mut files = VecDeque::new();
-        // A rotation meanwhile moves files to where they have been looked for: what is open stays what it is.
+        // A rotation may rename files while they are opened. A file that is open stays the same file.
         for n in (0..=OLD_FILES).rev() {
             let path = path_of(directory, name, n);
             match File::open(&path) {
@@ -276,7 +276,8 @@ fn table(records: &VecDeque<(Value, String)>) -> String {
     out::table(&header, &[], rows.collect())
 }
 
-/// At most so many characters, none of which moves the cursor: whoever can write the files is not asked for good will.
+/// At most `most` characters, without control characters. Whoever can write the files could otherwise move the
+/// terminal's cursor.
 fn shortened(text: &str, most: usize) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     let mut short: String = text.chars().take(most).map(plain).collect();
@@ -286,7 +287,7 @@ fn shortened(text: &str, most: usize) -> String {
     short
 }
 
-/// Notes that a credential was made. That it could not be noted is said, and is no failure.
+/// Writes an audit record: a credential was made. A record that cannot be written is reported, and is no failure.
 pub fn issued(located: &Located, object: &str, reason: &str) {
     let directory = located.log_dir();
     let me = rustix::process::geteuid().as_raw();

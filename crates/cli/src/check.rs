@@ -1,4 +1,4 @@
-//! `penstock check`: names against objects, and what is wrong with either.
+//! `penstock check`: compares names with objects and reports what is wrong.
 use crate::connect;
 use crate::deployment;
 use crate::error::{CliError, Result};

@@ -7,9 +7,9 @@ use penstock_rpc::deployment::Deployment;
 use penstock_wire::{Key, Role};
 use std::time::Duration;
 
-/// How long a server that is away is tried again; a person waits.
+/// How long a server that does not answer is tried again; a person waits.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Servers that are asked about themselves at once.
+/// Servers that are asked about themselves at the same time.
 pub const AT_ONCE: usize = 32;
 
 /// A client for files.
@@ -17,14 +17,15 @@ pub fn client(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Client, PATIENCE).map_err(|e| with_next(e, located))
 }
 
-/// Who moves bytes and is no rank of a parallel program: one of its own, which `penstock status` lists.
+/// How a command that moves bytes identifies itself. It is no rank of a parallel program: `penstock status` lists it as
+/// a program of its own.
 pub fn program() -> Result<Identity> {
     let program = job::fresh()
         .map_err(|e| CliError::new(format!("no random numbers from the system: {e}")))?;
     Ok(Identity { program, rank: 0 })
 }
 
-/// A client that moves files: more at once, and no waiting for what another process copies.
+/// A client that moves files. It opens more connections, and waits at most a second for the lock of another copy.
 pub fn copier(located: &Located) -> Result<Client> {
     let options = ClientOptions {
         retry_limit: PATIENCE,
@@ -42,7 +43,7 @@ pub fn administrator(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Admin, PATIENCE).map_err(|e| with_next(e, located))
 }
 
-/// A client that asks servers about themselves and takes silence for an answer.
+/// A client that asks servers about themselves; a server that does not answer is a result, not an error.
 pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstock_client::Error> {
     let options = ClientOptions {
         retry_limit: Duration::ZERO,
@@ -52,7 +53,7 @@ pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstoc
     Client::connect_with(deployment, Identity::default(), Role::Client, options)
 }
 
-/// The same for the list of programs: as an administrator where there is a credential that says so. Root and the owner need
+/// The same for the list of programs: as an administrator if there is a credential for that. Root and the owner need
 /// none on the servers' hosts.
 pub fn program_inspector(
     deployment: &Deployment,

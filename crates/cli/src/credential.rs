@@ -1,5 +1,5 @@
-//! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
-//! Taking credentials back is in [`crate::revocation`].
+//! `penstock credential`: makes and shows the credentials of users and administrators over TCP. Taking credentials back
+//! is in [`crate::revocation`].
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
@@ -17,9 +17,9 @@ use std::time::SystemTime;
 
 /// Make a credential, which proves to the servers over TCP who a user is; or show one, or revoke some.
 ///
-/// On the servers' hosts the kernel says who a user is, and nobody needs a credential. Over TCP a client proves one: a
-/// file of mode 0600, in which the deployment's authority says who its holder is, in which groups, until when. Only
-/// users who can read authority.key of the deployment, its owner and root, make credentials; they need none themselves.
+/// On the servers' hosts the kernel says who a user is, and nobody needs a credential. Over TCP a client proves one, a
+/// file of mode 0600. In it the deployment's authority says who its holder is, in which groups, until when. Only users
+/// who can read authority.key of the deployment, its owner and root, make credentials; they need none themselves.
 /// Groups are those of the system's database now: when they change, make new credentials.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -91,7 +91,7 @@ pub struct CredentialArgs {
 /// How long the credential of a job's own deployment is good: longer than jobs run. It ends with the deployment.
 const JOB_LIFE_MS: u64 = 60 * 24 * 3600 * 1000;
 
-/// What belongs to making a credential alone.
+/// Options that only apply when a credential is made.
 const MAKING: [&str; 7] = [
     "user",
     "job",
@@ -125,7 +125,7 @@ fn now_ms() -> u64 {
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The private half of the deployment's authority.
+/// The private key of the deployment's authority.
 fn authority(located: &Located) -> Result<KeyPair> {
     let deployment = &located.deployment;
     let dir = located.dir().display();
@@ -259,7 +259,7 @@ fn nanos(ms: u64) -> i64 {
     i64::try_from(ms.saturating_mul(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Whether the deployment at hand, if any, has made it.
+/// Whether the credential was made by the authority of the deployment at hand, if there is one.
 fn made_by(credential: &Credential, located: Option<&Located>) -> &'static str {
     let Some(Located { deployment, .. }) = located else {
         return "not checked: no deployment is named";

@@ -1,4 +1,4 @@
-//! Making and finding deployments.
+//! Creates and finds deployments.
 //!
 //! A deployment is a directory:
 //!
@@ -25,7 +25,7 @@ use penstock_wire::Key;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Names a deployment for all commands.
+/// The environment variable that names a deployment for all commands.
 pub const VARIABLE: &str = "PENSTOCK_DEPLOYMENT";
 /// Data servers of a new deployment.
 const SERVERS: u32 = 4;
@@ -55,18 +55,18 @@ impl Located {
         })
     }
 
-    /// Where process numbers are kept.
+    /// Directory of the files with process numbers.
     pub fn run_dir(&self) -> PathBuf {
         self.dir().join("run")
     }
 
-    /// Where logs are kept.
+    /// Directory of the logs.
     pub fn log_dir(&self) -> PathBuf {
         self.dir().join("log")
     }
 }
 
-/// What a new deployment looks like besides its [`NewDeployment`].
+/// Properties of a new deployment besides its [`NewDeployment`].
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Listen on TCP from this port on as well.
@@ -75,9 +75,9 @@ pub struct Plan {
     pub transport: Transport,
     /// Users over TCP may prove by MUNGE who they are.
     pub munge: Option<munge::Section>,
-    /// Bytes live in memory.
+    /// Keep bytes in memory.
     pub memory: bool,
-    /// Where sockets go when the deployment's own directory has too long a name.
+    /// Directory of the sockets, if the deployment's own directory has too long a name.
     pub sockets: Option<PathBuf>,
 }
 
@@ -104,12 +104,12 @@ pub fn create(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Located>
         .and_then(|mut key| key.save(&deployment.client_key))
         .map_err(CliError::new)?;
     deployment.make_keys(&dir).map_err(CliError::new)?;
-    // Last, so that a directory with a deployment file is a whole deployment.
+    // Written last: a directory with a deployment file is a complete deployment.
     deployment.save(&located.file).map_err(CliError::new)?;
     Ok(located)
 }
 
-/// Refuses what a new deployment cannot be, before anything is made.
+/// Checks that a new deployment is possible, before anything is made.
 pub fn check_shape(dir: &Path, shape: &NewDeployment) -> Result<Vec<String>> {
     let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
     let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);
@@ -119,7 +119,7 @@ pub fn check_shape(dir: &Path, shape: &NewDeployment) -> Result<Vec<String>> {
     Ok(tune)
 }
 
-/// A new deployment in `dir`, without its keys; nothing is made.
+/// Describes a new deployment in `dir`, without its keys; makes nothing.
 pub fn describe(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Deployment> {
     let sockets = plan.sockets.clone().unwrap_or_else(|| dir.join("run"));
     let address = |name: &str, port: u16| -> Result<Address> {
@@ -207,7 +207,7 @@ pub fn describe(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Deploy
     })
 }
 
-/// Makes the directories that these servers keep their data in.
+/// Makes the data directories of these servers.
 pub fn make_stores(deployment: &Deployment, which: &[Which]) -> Result<()> {
     which.iter().try_for_each(|which| match which {
         Which::Meta => make_dir(&deployment.meta.store),
@@ -222,7 +222,7 @@ pub fn make_stores(deployment: &Deployment, which: &[Which]) -> Result<()> {
     })
 }
 
-/// What to say of a deployment that listens on TCP without protection.
+/// The warning about a deployment that listens on TCP without protection.
 pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
     let servers = deployment.servers.iter().map(|s| &s.address);
     let tcp = servers
@@ -233,7 +233,7 @@ pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
     )
 }
 
-/// Makes what a deployment needs for running and what may have been removed: its directories for sockets and logs.
+/// Makes the directories for sockets and logs, which may have been removed.
 pub fn make_directories(located: &Located) -> Result<()> {
     make_dir(&located.run_dir())?;
     make_dir(&located.log_dir())?;
@@ -245,8 +245,8 @@ pub fn make_directories(located: &Located) -> Result<()> {
         .try_for_each(make_dir)
 }
 
-/// Lets a group use a deployment: its members can read the deployment file and the client key, and reach the sockets
-/// that are made from now on. Everything else stays the owner's.
+/// Lets a group use a deployment. Its members can read the deployment file and the client key, and reach the sockets
+/// that are made from now on. Everything else stays accessible to the owner only.
 pub fn share(located: &Located, group: &str) -> Result<()> {
     let gid = group_id(group).ok_or_else(|| {
         CliError::new(format!("no group {group}")).next("`getent group` lists them")
@@ -279,7 +279,7 @@ pub fn share(located: &Located, group: &str) -> Result<()> {
     Ok(())
 }
 
-/// The number of a group, by name or as it is.
+/// The number of a group, given by name or number.
 fn group_id(group: &str) -> Option<u32> {
     if let Ok(gid) = group.parse() {
         return Some(gid);
@@ -313,7 +313,7 @@ pub fn load(path: &Path) -> Result<Located> {
     Ok(Located { file, deployment })
 }
 
-/// The deployment that a command is about: the one named, or that of the environment.
+/// The deployment of a command: the one named, or that of the environment.
 pub fn find(named: Option<&Path>) -> Result<Located> {
     match named_or_environment(named) {
         Some(path) => load(&path),
@@ -323,7 +323,7 @@ pub fn find(named: Option<&Path>) -> Result<Located> {
     }
 }
 
-/// What is named on the command line or in the environment.
+/// The path on the command line or in the environment.
 pub fn named_or_environment(named: Option<&Path>) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(|| {
         std::env::var_os(VARIABLE)
@@ -332,13 +332,13 @@ pub fn named_or_environment(named: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-/// Whether sockets below `dir` have names that the system takes.
+/// Whether socket paths below `dir` are short enough for the system.
 pub fn fits_sockets(dir: &Path) -> bool {
     // run/data-1023.sock
     dir.as_os_str().len() + 20 <= SOCKET_PATH
 }
 
-/// Makes `dir` and its parents; `dir` itself closed to others.
+/// Makes `dir` and its parents; only the owner can access `dir` itself.
 pub fn make_dir(dir: &Path) -> Result<()> {
     if let Some(parent) = dir.parent() {
         std::fs::create_dir_all(parent).map_err(|e| CliError::io("make", parent, e))?;

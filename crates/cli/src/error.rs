@@ -1,11 +1,11 @@
-//! What the command says when it can't go on: what happened, and what to do next.
+//! The errors of the command: what happened, and what to do next.
 use std::fmt;
 use std::path::Path;
 
 /// Result of a step of the command.
 pub type Result<T> = std::result::Result<T, CliError>;
 
-/// One failure, told to a person: what and where, then a step that helps.
+/// A failure for people: what happened and where, then what to do next.
 #[derive(Debug)]
 pub struct CliError {
     what: String,
@@ -13,7 +13,7 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// A failure whose message already says what to do, or for which there is nothing to do.
+    /// A failure that needs no further advice.
     pub fn new(what: impl fmt::Display) -> CliError {
         CliError {
             what: what.to_string(),

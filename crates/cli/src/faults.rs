@@ -1,7 +1,7 @@
-//! `penstock faults`: whole clusters under faults, each decided by a seed.
+//! `penstock faults`: simulates clusters under faults; a seed decides each run.
 //!
-//! A run leaves the threads of its killed processes behind, so a few seeds share a process and many take many: this
-//! command starts itself for each batch.
+//! A run leaves threads of its killed processes behind. So only a few seeds share a process: this command starts itself
+//! for each batch.
 use crate::error::{CliError, Result};
 use crate::{out, size};
 use clap::Args;
@@ -63,12 +63,12 @@ pub struct FaultsArgs {
 
 /// Seeds of one process.
 const BATCH: u64 = 8;
-/// Time for one seed, which takes about a second on a quiet machine.
+/// The longest time for one seed, which takes about a second on an idle machine.
 const LONGEST: Duration = Duration::from_secs(300);
 /// Exit code of a process whose seed took longer.
 const STANDS_STILL: i32 = 75;
 
-/// What all seeds of a command came to.
+/// The results of all seeds of a command.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     seeds: u64,
@@ -78,12 +78,12 @@ struct Summary {
     faults: u64,
     /// What they did.
     effects: Effects,
-    /// In how many seeds each happened.
+    /// The number of seeds in which each effect happened.
     seeds_with: Effects,
     operations: u64,
     operations_failed: u64,
     most_threads: u64,
-    /// Those that found something, in order.
+    /// The seeds that found something, in order.
     failing: Vec<Report>,
 }
 
@@ -169,7 +169,8 @@ fn here(args: &FaultsArgs, plant: Option<Plant>) -> Summary {
     summary
 }
 
-/// Ends this process when no seed is over within [`LONGEST`]: threads that wait for each other outside of the world never end.
+/// Ends this process when no seed ends within [`LONGEST`]. Threads that wait for each other outside of the simulated
+/// world never end.
 fn watch() -> mpsc::Sender<()> {
     let (ended, seeds) = mpsc::channel();
     std::thread::spawn(move || {
@@ -184,7 +185,7 @@ fn watch() -> mpsc::Sender<()> {
     ended
 }
 
-/// Runs batches of seeds in processes of their own, as many at once as there are processors.
+/// Runs batches of seeds in processes of their own, one per processor at a time.
 fn batches(args: &FaultsArgs) -> Result<Summary> {
     let program =
         std::env::current_exe().map_err(|e| CliError::new(format!("cannot find myself: {e}")))?;
@@ -212,7 +213,7 @@ fn batches(args: &FaultsArgs) -> Result<Summary> {
         loop {
             let first = next.fetch_add(BATCH, Relaxed);
             let over = end.is_some_and(|end| Instant::now() >= end);
-            // A planted bug need be found only once.
+            // A planted bug has to be found only once.
             if first >= last || over || (args.plant.is_some() && found.load(Relaxed)) {
                 return;
             }
@@ -237,7 +238,7 @@ fn batches(args: &FaultsArgs) -> Result<Summary> {
     Ok(summary.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// One process; a seed that it does not report has ended it.
+/// Runs one process; a seed that it does not report has ended it.
 fn batch(program: &std::path::Path, args: &FaultsArgs, first: u64, seeds: u64) -> Vec<Report> {
     let mut command = Command::new(program);
     command

@@ -1,9 +1,9 @@
 //! The deployment of one job: its directory on each host, and `penstock clean`.
 //!
-//! Problem: a job may end in any way, and its nodes' disks belong to the next job; but what the program wrote and nobody has brought
-//! out yet exists nowhere else. Idea: `BASE/penstock-job-ID` is a directory of each host's own, named after the job. As long as
-//! output is to be staged out, the file `unsaved` in it says where to; cleaning leaves such a directory, and says so
-//! (docs/decisions/0051).
+//! Problem: a job may end in any way, and its nodes' disks belong to the next job. But output that was not staged out
+//! yet exists nowhere else. Idea: `BASE/penstock-job-ID` is a directory of each host's own, named after the job. As
+//! long as output is to be staged out, the file `unsaved` in it names the target. Cleaning leaves such a directory, and
+//! reports it (docs/decisions/0051).
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::hosts::{self, ReachArgs};
@@ -17,23 +17,23 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Begins the name of a job's directory.
+/// The prefix of the name of a job's directory.
 const PREFIX: &str = "penstock-job-";
-/// Says where output is to be staged out to.
+/// The file that names the directory to stage output out to.
 pub const UNSAVED: &str = "unsaved";
-/// What the job's ranks on other hosts prove their user by.
+/// The credential by which the job's ranks on other hosts prove their user.
 pub const CREDENTIAL: &str = "job.credential";
-/// Where a job's output is in its deployment, and where its input.
+/// Where a job's output and its input are in its deployment.
 pub const OUTPUT: &str = "penstock:/out";
 pub const INPUT: &str = "penstock:/in";
-/// Longest id, which credentials name too.
+/// Longest id; credentials carry it too.
 const ID_MAX: usize = 64;
-/// Bytes of a mark that are read.
+/// The most bytes of a mark that are read.
 const MARK_MAX: u64 = 8192;
-/// Directories that one command cleans: a job has one for each run.
+/// The most directories that one command cleans; a job has one for each run.
 const MOST: usize = 1024;
 
-/// What names a job: a part of a directory's name.
+/// A job's name, a part of a directory's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id(String);
 
@@ -60,13 +60,13 @@ impl fmt::Display for Id {
 }
 
 impl Id {
-    /// This job, as its scheduler names it, and this run of it; without a scheduler a name that nothing else has.
+    /// The id of this job, as its scheduler names it, and of this run of it. Without a scheduler it is a unique name.
     pub fn own() -> Result<Id> {
         let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let run = get("SLURM_RESTART_COUNT").filter(|n| n != "0");
         let id = match (get("SLURM_JOB_ID"), run, get("PBS_JOBID")) {
             (Some(job), None, _) => job,
-            // The former run may have left what was not saved.
+            // The former run may have left output that was not staged out.
             (Some(job), Some(run), _) => format!("{job}.{run}"),
             (None, _, Some(job)) => job,
             (None, _, None) => {
@@ -85,7 +85,7 @@ impl Id {
     }
 }
 
-/// Where jobs' directories are.
+/// The directory that holds the jobs' directories.
 pub fn base(store: Option<&Path>) -> Result<PathBuf> {
     let base = store.map_or_else(std::env::temp_dir, Path::to_path_buf);
     std::path::absolute(&base).map_err(|e| CliError::io("find", &base, e))
@@ -119,12 +119,12 @@ pub struct CleanArgs {
     pub reach: ReachArgs,
 }
 
-/// What was cleaned.
+/// The result of cleaning.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleaned {
-    /// Servers that ended.
+    /// Servers that were ended.
     pub ended: usize,
-    /// It is still there, because output was to be staged out to this directory.
+    /// The directory is still there, because its output was to be staged out to this directory.
     pub unsaved: Option<String>,
 }
 
@@ -142,7 +142,7 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
         (None, _) => me.as_raw(),
     };
     if me.is_root() && uid != 0 {
-        // Whatever this user has put there leads to nothing that is not this user's.
+        // Links that this user has made then lead only to what this user may access.
         service::become_user(&users::named(&uid.to_string())?)?;
     }
     if let Some((dir, owner)) = found.iter().find(|(_, owner)| *owner != uid) {
@@ -156,7 +156,7 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
             return Err(error.next("its owner or root removes it"));
         }
     }
-    // Others may have made any number with such names.
+    // Other users may have made directories with such names.
     found.retain(|(_, owner)| *owner == uid);
     let more = found.len().saturating_sub(MOST);
     found.truncate(MOST);
@@ -191,7 +191,7 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
     Ok(())
 }
 
-/// What to say of output that is still in a job's directory.
+/// The message about output that is still in a job's directory.
 pub fn kept(dir: &Path, to: &str, ended: &str) -> CliError {
     let hosts: Vec<String> = match located(dir) {
         Some(located) => located
@@ -229,14 +229,14 @@ fn located(dir: &Path) -> Option<Located> {
     deployment::is_in(dir).then(|| deployment::load(dir).ok())?
 }
 
-/// Whether this is the host from which all of the deployment's are reached, and there are others.
+/// Whether this is the host from which all hosts of the deployment are reached, and there are others.
 fn is_first(located: &Located) -> bool {
     let all = located.deployment.hosts();
     let here = hosts::here(&located.deployment).ok().flatten();
     all.len() > 1 && all.first().copied() == here
 }
 
-/// The job's directories, one for each run, with their owners. Links are nobody's directories.
+/// The job's directories, one for each run, with their owners. Symbolic links are left out.
 fn directories(base: &Path, job: &Id) -> Result<Vec<(PathBuf, u32)>> {
     let entries = match std::fs::read_dir(base) {
         Ok(entries) => entries,
@@ -278,13 +278,13 @@ pub fn clean_here(dir: &Path, discard: bool) -> Result<Cleaned> {
     }
     let mark = dir.join(UNSAVED);
     if discard {
-        // First, so that what is removed in part is removed the next time.
+        // Removed first, so that a directory that is removed in part is removed the next time.
         let _ = std::fs::remove_file(&mark);
     } else if mark.symlink_metadata().is_ok() {
         cleaned.unsaved = Some(read(&mark));
         return Ok(cleaned);
     }
-    // An agent that takes back what it did may be at it too.
+    // An agent that undoes what it did may remove it at the same time.
     for last in [false, false, true] {
         match std::fs::remove_dir_all(dir) {
             Ok(()) => break,
@@ -299,7 +299,7 @@ pub fn clean_here(dir: &Path, discard: bool) -> Result<Cleaned> {
 /// The text of a mark, for messages.
 fn read(mark: &Path) -> String {
     let mut text = Vec::new();
-    // The job's user may have put a pipe there, for which an epilog would wait.
+    // The job's user may have made a named pipe there, for which an epilog would wait forever.
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
     let mut options = std::fs::OpenOptions::new();
     options.read(true).custom_flags(flags.bits().cast_signed());
@@ -309,7 +309,7 @@ fn read(mark: &Path) -> String {
     penstock_rpc::printable(String::from_utf8_lossy(&text).trim_end())
 }
 
-/// Writes a file of a job's directory, closed to others.
+/// Writes a file of a job's directory; only the owner can access it.
 pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     let path = dir.join(name);
     std::fs::OpenOptions::new()

@@ -1,4 +1,4 @@
-//! `penstock keys`: the keys of a deployment, replaced while it runs.
+//! `penstock keys`: replaces the keys of a deployment while it runs.
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::which::Which;
@@ -37,7 +37,7 @@ pub struct KeysArgs {
     pub json: bool,
 }
 
-/// See the module's text.
+/// Runs `penstock keys`.
 pub fn keys(args: &KeysArgs, named: Option<&Path>) -> Result<()> {
     let mut located = deployment::find(named)?;
     let mut left = Vec::new();
@@ -69,12 +69,13 @@ pub fn keys(args: &KeysArgs, named: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a rotation was begun and not finished.
+/// Whether a rotation was begun and not completed.
 fn is_begun(deployment: &Deployment) -> bool {
     matches!(&deployment.other_keys, Some(other) if other.generation > deployment.generation)
 }
 
-/// Adds a generation, has all servers accept it, and makes it the current one. Returns the files of the one that it replaces.
+/// Adds a generation, has all servers accept it, and makes it the current one. Returns the files of the generation that
+/// it replaces.
 fn rotate(located: &mut Located) -> Result<Vec<String>> {
     let client = reached(located)?;
     let mut former = None;
@@ -86,7 +87,7 @@ fn rotate(located: &mut Located) -> Result<Vec<String>> {
         })?;
         located.save()?;
     }
-    // All accept it before anybody uses it.
+    // All servers accept it before any client uses it.
     tell(&client, located)?;
     located.deployment.switch_keys();
     located.save()?;
@@ -99,7 +100,7 @@ fn rotate(located: &mut Located) -> Result<Vec<String>> {
     Ok(unused(former.as_ref()))
 }
 
-/// Drops the generation before the current one. Returns its files.
+/// Removes the generation before the current one. Returns its files.
 fn end_former(located: &mut Located) -> Result<Vec<String>> {
     let client = reached(located)?;
     if is_begun(&located.deployment) {
@@ -119,8 +120,8 @@ fn end_former(located: &mut Located) -> Result<Vec<String>> {
     Ok(unused(Some(&former)))
 }
 
-/// A client of all servers, which must be there: one that is away would not learn of the keys. Only with the deployment's own
-/// file, not a copy.
+/// A client of all servers. All must answer: a server that does not would miss the new keys. Works only with the
+/// deployment's own file, not a copy.
 fn reached(located: &Located) -> Result<Client> {
     let authority = located.deployment.authority_key.as_deref();
     if !authority.is_some_and(Path::is_file) {
@@ -150,7 +151,7 @@ fn load(client: &Client, which: Which) -> Result<KeysHeld> {
     })
 }
 
-/// Has all servers read the file, those that check capabilities before the one that seals them.
+/// Has all servers read the file: first those that check capabilities, then the one that seals them.
 fn tell(client: &Client, located: &Located) -> Result<()> {
     let deployment = &located.deployment;
     let wanted = deployment.keys_held();

@@ -1,4 +1,4 @@
-//! Servers as processes of this host: started, found, ended.
+//! Servers as processes of this host: starts, finds and ends them.
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use crate::process::Process;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long a server has to end by itself; it makes its data durable first.
+/// How long a server has to end by itself; before that it syncs its data.
 pub const STOP: Duration = Duration::from_secs(60);
-/// Bytes of a log's last line that are looked at.
+/// Bytes at the end of a log that are read for its last line.
 const LINE: u64 = 4096;
 /// Lines of a log that an error quotes.
 const QUOTED: usize = 5;
@@ -23,8 +23,8 @@ fn pid_file(located: &Located, which: Which) -> PathBuf {
     located.run_dir().join(format!("{}.pid", which.name()))
 }
 
-/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays. A holder of
-/// the lock that serves another deployment is not ours to wait for or to end.
+/// The process of a server on this host. Its pid file may be removed together with its socket; the lock on its store
+/// stays. If the holder of the lock serves another deployment, this one must not wait for it or end it.
 pub fn running(located: &Located, which: Which) -> Option<Process> {
     let noted = std::fs::read_to_string(pid_file(located, which)).ok();
     noted
@@ -67,7 +67,7 @@ pub fn start(
         None => Ok(()),
     };
     if let Err(error) = noted {
-        // Nobody would find it again.
+        // Without its number nobody would find the process again.
         let _ = child.kill();
         let _ = child.wait();
         return Err(error);
@@ -75,7 +75,7 @@ pub fn start(
     Ok(child)
 }
 
-/// Writes the process's number where [`running`] looks for it.
+/// Writes the process's number to the file that [`running`] reads.
 fn note(located: &Located, which: Which, process: Process) -> Result<()> {
     let pid_file = &pid_file(located, which);
     closed(
@@ -87,7 +87,7 @@ fn note(located: &Located, which: Which, process: Process) -> Result<()> {
     .map_err(|e| CliError::io("write", pid_file, e))
 }
 
-/// What is said about the store of one server.
+/// Arguments about the replaced store of one server.
 fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
     let (new, adopted) = match which {
         Which::Meta => (WhichStore::Meta, None),
@@ -106,7 +106,7 @@ fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
         .collect()
 }
 
-/// A file, made closed to others if it is not there.
+/// Opens a file; a new one is accessible to the owner only.
 fn closed(located: &Located, path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
     service::as_owner(located.dir(), || {
         how.create(true)
@@ -120,12 +120,12 @@ pub fn find(child: &Child) -> Option<Process> {
     i32::try_from(child.id()).ok().and_then(Process::find)
 }
 
-/// Where a server writes what happens to it.
+/// The log of a server.
 pub fn log_file(located: &Located, which: Which) -> PathBuf {
     located.log_dir().join(format!("{}.log", which.name()))
 }
 
-/// What a server that recovers does now: the newest line of its log, if it is about that.
+/// What a recovering server does now: the newest line of its log, if it is about recovery.
 pub fn recovery(log: &Path) -> Option<String> {
     let line = last_line(log);
     let (_, doing) = line.split_once(penstock_meta::RECOVERS)?;
@@ -147,7 +147,7 @@ pub fn last_line(log: &Path) -> String {
     text.lines().next_back().unwrap_or_default().to_owned()
 }
 
-/// The last lines of a log, as messages quote them.
+/// The last lines of a log, for messages.
 pub fn last_lines(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
@@ -158,20 +158,20 @@ pub fn last_lines(log: &Path) -> String {
         .join("\n")
 }
 
-/// Removes what is noted of a process that ends.
+/// Removes the files about a process that ends.
 pub fn forget(located: &Located, which: Which) {
     let _ = std::fs::remove_file(pid_file(located, which));
 }
 
-/// Which servers were ended.
+/// The servers that were ended.
 #[derive(Debug, Default)]
 pub struct Ended {
     pub count: usize,
-    /// Those that did not end by themselves.
+    /// Those that had to be killed.
     pub killed: Vec<String>,
 }
 
-/// Ends these servers, all at once.
+/// Ends these servers, all at the same time.
 pub fn end(located: &Located, which: &[Which]) -> Ended {
     let mut ending = Vec::new();
     let mut ended = Ended::default();
@@ -192,7 +192,7 @@ pub fn end(located: &Located, which: &[Which]) -> Ended {
     ended
 }
 
-/// Data servers, and the metadata server, which they tell how they end.
+/// Orders the servers so that data servers end before the metadata server, which they tell how they end.
 pub fn data_first(which: Vec<Which>) -> [Vec<Which>; 2] {
     let (meta, data) = which.into_iter().partition(|which| *which == Which::Meta);
     [data, meta]

@@ -1,14 +1,14 @@
-//! How long something lasts, as people write it: 90m, 24h, 30d.
+//! Durations as people write them: 90m, 24h, 30d.
 
-/// A time that something lasts.
+/// A duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life(u64);
 
 impl Life {
-    /// The longest that a credential may last: ten years.
+    /// The longest duration of a credential, ten years, in seconds.
     const MOST_S: u64 = 3653 * 86_400;
 
-    /// Milliseconds.
+    /// The duration in milliseconds.
     pub fn as_ms(self) -> u64 {
         self.0 * 1000
     }

@@ -73,7 +73,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Filter of log messages, such as `debug` or `penstock_meta=trace`.
+/// The environment variable with the filter of log messages, such as `debug` or `penstock_meta=trace`.
 const LOG_VARIABLE: &str = "PENSTOCK_LOG";
 /// Exit code of a failure of the command itself.
 const FAILED: u8 = 1;
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     let level = match cli.command {
         Command::Serve(_) => "info",
         Command::Mount(ref args) if args.foreground => "info,fuser=warn",
-        // What simulated servers complain about is what was done to them.
+        // Warnings of simulated servers are the effect of the planned faults.
         Command::Faults(_) => "off",
         _ => "warn",
     };
@@ -98,8 +98,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A file beyond the limit of sizes (`ulimit -f`) is an error of one request; the signal would end the server. A handler,
-/// unlike an ignored signal, is not passed on to the programs that are started.
+/// Catches the signal of a file beyond the limit of sizes (`ulimit -f`). Such a file is then an error of one request;
+/// the signal would end the server. A handler, unlike an ignored signal, is not inherited by programs that are started.
 fn outlive_file_limits() {
     let seen = Arc::new(AtomicBool::new(false));
     if let Err(e) = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, seen) {

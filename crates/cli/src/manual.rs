@@ -21,7 +21,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 /// Where `man` looks for pages about commands, below a prefix.
 const PAGES: &str = "share/man/man1";
 
-/// Writes them all for `command`, the whole command line.
+/// Writes the pages and completions of `command`, the whole command line.
 pub fn manual(args: &ManualArgs, command: &Command) -> Result<()> {
     let make = |dir: &Path| {
         std::fs::create_dir_all(dir).map_err(|e| CliError::io("make the directory", dir, e))

@@ -1,7 +1,8 @@
-//! Whether the metadata directory still holds the names.
+//! Checks that the metadata directory still holds the names.
 //!
-//! Problem: a metadata directory that is empty (its disk is lost, or not mounted) is made anew at a start, with no names. Idea: the
-//! deployment's own directory notes that there have been names, and whether they were on a file system of their own.
+//! Problem: if a metadata directory is empty (its disk is lost or not mounted), a start would make it anew, with no
+//! names. Idea: a file in the deployment's own directory records that names exist, and whether they are on a file
+//! system of their own.
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use crate::replaced::{ReplacedArgs, WhichStore};
@@ -10,7 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Beside the deployment file.
+/// The file's name, beside the deployment file.
 const NAME: &str = "metadata.made";
 const MOUNTED: &str = "mounted\n";
 
@@ -18,7 +19,7 @@ fn marker(located: &Located) -> PathBuf {
     located.dir().join(NAME)
 }
 
-/// Refuses to make the names anew where there have been some.
+/// Refuses to make a new name space where one existed.
 pub fn refuse_lost(located: &Located, replaced: &ReplacedArgs) -> Result<()> {
     let store = &located.deployment.meta.store;
     let before = std::fs::read_to_string(marker(located));
@@ -38,7 +39,7 @@ pub fn refuse_lost(located: &Located, replaced: &ReplacedArgs) -> Result<()> {
     .next("put the store back (is its file system not mounted?), or accept that all names are lost with `penstock up --new-store meta`"))
 }
 
-/// There are names from now on. A deployment file in a place that cannot be written goes without.
+/// Records that names exist from now on. If the deployment file's directory cannot be written, nothing is recorded.
 pub fn note(located: &Located) {
     let path = marker(located);
     if path.exists() {

@@ -1,8 +1,8 @@
-//! `penstock mount` and `penstock umount`: a deployment as a directory.
+//! `penstock mount` and `penstock umount`: show a deployment as a directory.
 //!
-//! The daemon is this program again with `--foreground`, in a session of its own. It is guarded by a watcher, which
-//! takes the mount point away if the daemon is killed outright; a dead mount point that is left all the same (both
-//! were killed) is cleared by the next `penstock mount` there.
+//! The daemon is this program, started again with `--foreground`, in a session of its own. A watcher process removes
+//! the mount point if the daemon is killed outright. If both were killed, the mount point stays and is dead; the next
+//! `penstock mount` there clears it.
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::watcher::Watcher;
@@ -82,12 +82,12 @@ const START: Duration = Duration::from_secs(30);
 /// How long an unmounted directory may take to be free.
 const STOP: Duration = Duration::from_secs(30);
 
-/// What mount tables show as the source of a deployment's mounts.
+/// The source that mount tables show for a deployment's mounts.
 fn source(located: &Located) -> String {
     located.file.display().to_string()
 }
 
-/// Where a deployment is mounted, if it is.
+/// The mount point of a deployment, if it is mounted.
 pub fn mounted(located: &Located) -> Option<PathBuf> {
     penstock_fuse::mounts_of(&source(located)).pop()
 }
@@ -135,7 +135,7 @@ impl Temporary {
         watcher.mount(directory)?;
         let log = located.log_dir().join("mount.log");
         let mut child = start(directory, located, &[], &log)?;
-        // No word of the log: it may go with the run.
+        // An error quotes the log and does not name it: the log may be removed with the run.
         await_mount(directory, &log, &mut child)?;
         Ok(Temporary {
             directory: directory.to_owned(),
@@ -143,7 +143,7 @@ impl Temporary {
         })
     }
 
-    /// Where it is.
+    /// The mount point.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -158,7 +158,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The directory is there, can be mounted on, and nothing dead is on it.
+/// Checks that the directory exists and can be mounted on, and clears a dead mount.
 fn prepare(dir: &Path, located: &Located) -> Result<()> {
     if !Path::new(DEVICE).exists() {
         return Err(CliError::new(format!("{DEVICE} is missing: this system has no FUSE"))
@@ -230,7 +230,7 @@ fn start(dir: &Path, located: &Located, extra: &[String], log: &Path) -> Result<
         .map_err(|e| CliError::io("start", &me, e))
 }
 
-/// With the deployment's logs if this user may write there, otherwise with the user's own files.
+/// In the deployment's log directory if this user may write there, otherwise among the user's own files.
 fn log_file(located: &Located) -> PathBuf {
     let shared = located.log_dir();
     if rustix::fs::access(&shared, rustix::fs::Access::WRITE_OK).is_ok() {
@@ -260,11 +260,11 @@ fn await_mount(dir: &Path, log: &Path, child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The daemon's life: from the mount to whoever unmounts it.
+/// Runs the daemon from the mount to the unmount.
 fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     service::without_core()?;
     if args.detach {
-        // Fails only where this process leads a group already, and then it has no terminal to lose.
+        // Fails only if this process leads a group already; then it has no terminal to lose.
         let _ = rustix::process::setsid();
     } else {
         prepare(&args.dir, located)?;
@@ -274,7 +274,7 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     penstock_store::descriptors::raise_limit();
     let options = ClientOptions {
         connections: penstock_fuse::THREADS,
-        // It serves others, who may cut their files.
+        // It serves other users, who may truncate their files.
         mappings: false,
         program: Some(listed(&args.dir)),
         ..ClientOptions::default()
@@ -321,14 +321,14 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     served.map_err(|e| CliError::io("serve", &args.dir, e))
 }
 
-/// What `penstock status` lists a mount as: all that its callers do goes by its row.
+/// How `penstock status` lists a mount; traffic of all its callers is counted for it.
 fn listed(dir: &Path) -> ProgramInfo {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let command = [b"penstock mount ", dir.as_os_str().as_bytes()].concat();
     announce::program_as(&command)
 }
 
-/// A mount acts for the users of its host, which the servers allow root and the owner.
+/// A mount acts for the users of its host; the servers allow that to root and the owner.
 fn require_delegate(client: &Client) -> Result<()> {
     let user = penstock_wire::message::User {
         uid: rustix::process::geteuid().as_raw(),
@@ -343,7 +343,7 @@ fn require_delegate(client: &Client) -> Result<()> {
     })
 }
 
-/// Ends a mount, alive or dead.
+/// Ends a mount, whether its daemon runs or not.
 pub fn umount(args: &UmountArgs) -> Result<()> {
     let Some(found) = penstock_fuse::find(&args.dir) else {
         return Err(CliError::new(format!(
@@ -352,7 +352,8 @@ pub fn umount(args: &UmountArgs) -> Result<()> {
         ))
         .next("`penstock mount DIR` mounts one; /proc/self/mountinfo lists what is mounted"));
     };
-    // A daemon is asked only if something is in the way: where its servers are gone, the answer would be what keeps the mount.
+    // The daemon is asked only if the mount is busy. If its servers do not answer, the waiting request would itself
+    // keep the mount busy.
     let busy = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ResourceBusy;
     let unmounted = match penstock_fuse::unmount(&found.directory, args.lazy) {
         Err(e) if busy(&e) && found.is_dead() => penstock_fuse::unmount(&found.directory, true),

@@ -1,4 +1,4 @@
-//! `penstock ls`, `stat`, `rm` and `mkdir`.
+//! `penstock ls`, `stat`, `rm` and `mkdir`: list, show, remove and make names.
 use crate::error::{CliError, Result};
 use crate::{connect, deployment, out, size};
 use clap::Args;
@@ -58,10 +58,10 @@ pub struct MkdirArgs {
     pub parents: bool,
 }
 
-/// Begins the names of Penstock's files in programs.
+/// The prefix of the names of Penstock's files in programs.
 pub const PREFIX: &str = "penstock:";
 
-/// The path in the name space that a user means: `penstock:/a`, `/a` and `a` are the same.
+/// The path in the name space: `penstock:/a`, `/a` and `a` are the same.
 pub fn inside(path: &str) -> String {
     let path = path.strip_prefix(PREFIX).unwrap_or(path);
     let names: Vec<&str> = path.split('/').filter(|n| !n.is_empty()).collect();
@@ -73,7 +73,7 @@ pub fn join(dir: &str, name: &str) -> String {
     format!("{}/{name}", dir.trim_end_matches('/'))
 }
 
-/// A client's failure, with the path it is about.
+/// Adds the path to a client's failure.
 pub fn failed(path: &str, e: penstock_client::Error) -> CliError {
     let text = e.to_string();
     if text.contains(path) {
@@ -132,7 +132,7 @@ pub fn ls(args: &LsArgs, named: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Adds the size, which the data servers know. A file that went away meanwhile has none.
+/// Adds the size, which the data servers know. A file that was removed in the meantime has none.
 fn with_size(client: &Client, path: &str, attributes: Attributes) -> Result<Stat> {
     if attributes.layout.is_none() {
         return Ok(Stat {
@@ -309,7 +309,7 @@ pub fn rm(args: &RmArgs, named: Option<&Path>) -> Result<()> {
         let kind = match client.stat(&path) {
             Ok(stat) => stat.attributes.kind,
             Err(e) if args.force && e.kind() == ErrorKind::NotFound => continue,
-            // A data server has lost bytes of it, or they are damaged: so it is a file, and it can go.
+            // A data server has lost bytes of it, or they are damaged. So it is a file, and can be removed.
             Err(e) if e.kind() == ErrorKind::Damaged => NodeKind::File,
             Err(e) => return Err(failed(&path, e)),
         };
@@ -323,7 +323,7 @@ fn remove(client: &Client, path: &str, kind: NodeKind, recursive: bool) -> Resul
         return client.unlink(path).map_err(|e| failed(path, e));
     }
     if recursive {
-        // An explicit stack: depth is the user's, not this program's.
+        // An explicit stack: the user decides the depth of directories.
         let mut stack = vec![(path.to_string(), false)];
         while let Some((dir, emptied)) = stack.pop() {
             if emptied {

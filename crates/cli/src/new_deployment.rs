@@ -1,9 +1,9 @@
-//! What a new deployment looks like, as `up` and `run` are told.
+//! The shape of a new deployment, as given to `up` and `run`.
 use crate::size::Size;
 use clap::Args;
 use std::path::PathBuf;
 
-/// What a new deployment looks like.
+/// Options for a new deployment.
 #[derive(Debug, Clone, Args)]
 pub struct NewDeployment {
     /// Data servers of a new deployment.
@@ -29,8 +29,8 @@ pub struct NewDeployment {
 }
 
 impl NewDeployment {
-    /// The stores' device as `--device` and `--time-scale` together name it; whether the bytes stay in the deployment's
-    /// directory.
+    /// The device model of the stores, from `--device` and `--time-scale` together; and whether the bytes stay in the
+    /// deployment's directory.
     pub fn modelled(&self) -> Option<(String, bool)> {
         let device = self.device.as_ref()?;
         let (model, in_files) = match device.strip_suffix(",dir") {
@@ -38,7 +38,7 @@ impl NewDeployment {
             None => (device.as_str(), false),
         };
         let model = match self.time_scale {
-            // What comes last counts.
+            // The last value is used.
             Some(scale) => format!("{model},scale={scale}"),
             None => model.to_owned(),
         };

@@ -1,17 +1,17 @@
-//! What a service manager is told (sd_notify(3)): a line to the socket that it names.
+//! Messages to a service manager (sd_notify(3)): a line to the socket that it names.
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Names the socket.
+/// The environment variable that names the socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// The servers answer.
+/// Reports that the servers answer.
 pub fn ready() {
     tell("READY=1");
 }
 
-/// They end, which may take a while.
+/// Reports that the servers end, which may take a while.
 pub fn stopping() {
     tell("STOPPING=1");
 }

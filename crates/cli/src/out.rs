@@ -1,18 +1,18 @@
 //! Output: tables for people, JSON for programs.
 //!
-//! All output of the command goes through here: `println!` and `eprintln!` panic when the reader of a pipe has gone away
-//! (`penstock up D | head -1`).
+//! All output of the command goes through this module. `println!` and `eprintln!` panic when the reader of a pipe has
+//! exited (`penstock up D | head -1`).
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
 
-/// Writes to standard output. A reader that has gone away (`penstock ls | head`) is no error.
+/// Writes to standard output. A reader that has exited (`penstock ls | head`) is no error.
 pub fn print(text: &str) {
     show(text);
 }
 
-/// The same; false if the reader has gone away.
+/// The same; false if the reader has exited.
 pub fn show(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
@@ -25,13 +25,13 @@ pub fn line(text: impl Display) {
     print(&format!("{text}\n"));
 }
 
-/// Writes to standard error. A reader that has gone away is no error here either.
+/// Writes to standard error. A reader that has exited is no error here either.
 pub fn tell(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes());
 }
 
-/// One line on standard error that says who speaks.
+/// One line on standard error, with the program's name.
 pub fn note(text: impl Display) {
     tell(&format!("penstock: {text}\n"));
 }

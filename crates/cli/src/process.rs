@@ -1,11 +1,11 @@
-//! Processes of this host, named so that a reused number is never taken for the old process.
+//! Processes of this host, identified so that a reused number is not taken for the old process.
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A process: its number and when it started.
+/// A process: its number and its start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pid: Pid,
@@ -34,15 +34,15 @@ impl Process {
         Process::find(pid).filter(|p| p.started == started)
     }
 
-    /// The process that holds the file `lock` open and has written its number there, as servers do with the lock of
-    /// their store. A number that another host wrote, or that belongs to another process by now, is not believed.
+    /// The process that holds the file `lock` open and has written its number there, as servers do with their store's
+    /// lock. A number that another host wrote, or that another process has now, is rejected.
     pub fn holding(lock: &Path) -> Option<Process> {
         let process = Process::find(std::fs::read_to_string(lock).ok()?.trim().parse().ok()?)?;
         let file = lock.metadata().ok()?;
         let open = std::fs::read_dir(format!("/proc/{}/fd", process.number())).ok()?;
         open.flatten()
             .map(|entry| entry.path())
-            // By name first: to stat whatever a process has open may take as long as a dead mount lasts.
+            // Checked by name first: stat of an open file blocks while its mount is dead.
             .filter(|fd| {
                 fd.read_link()
                     .is_ok_and(|to| to.file_name() == lock.file_name())
@@ -145,7 +145,7 @@ mod tests {
         let lock = dir.path().join("lock");
         assert_eq!(Process::holding(&lock), None);
         std::fs::write(&lock, format!("{}\n", std::process::id())).unwrap();
-        // The number alone may be anybody's by now.
+        // The number alone may belong to any process now.
         assert_eq!(Process::holding(&lock), None);
         let _open = std::fs::File::open(&lock).unwrap();
         let me = Process::find(std::process::id().try_into().unwrap());

@@ -1,4 +1,4 @@
-//! The programs of a deployment in `penstock status`: whose they are, where they run and what they are.
+//! The programs of a deployment in `penstock status`: their users, hosts and commands.
 use crate::{connect, out, size, users};
 use penstock_client::Client;
 use penstock_rpc::deployment::Deployment;
@@ -7,18 +7,19 @@ use penstock_wire::message::{ProgramRow, Programs, Traffic};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Characters of a command in a table.
+/// The longest command in a table, in characters.
 const SHOWN: usize = 60;
-/// Programs that `down` names.
+/// The most programs that `down` names.
 const NAMED: usize = 10;
-/// The number that servers give all programs beyond those that they tell apart.
+/// The number that servers give to all programs beyond those that they count separately.
 const OTHERS: u64 = u64::MAX;
 
-/// What the metadata server lists for this user.
+/// The metadata server's list of programs for this user.
 #[derive(Debug, Default)]
 pub struct Listed(Programs);
 
-/// Asks with the rights of an administrator where there are such. A server that does not tell has told of its reason before.
+/// Asks with the rights of an administrator if there is a credential for that. A server that does not answer has been
+/// reported before.
 pub fn ask(client: &Client, deployment: &Deployment) -> Listed {
     let own = || client.programs().unwrap_or_default();
     let all = connect::program_inspector(deployment);
@@ -58,7 +59,7 @@ fn user(uid: u32) -> String {
     users::name(uid).unwrap_or_else(|| uid.to_string())
 }
 
-/// The beginning of a text from elsewhere.
+/// The beginning of a text that was received from others.
 fn beginning(text: &str) -> String {
     let text = printable(text);
     match text.char_indices().nth(SHOWN) {
@@ -91,7 +92,7 @@ fn per_second(bytes: u64) -> String {
 }
 
 impl Listed {
-    /// The hosts of each program of each user; none of a program that has only traffic.
+    /// The hosts of each program of each user; none for a program that has only traffic.
     fn programs(&self) -> BTreeMap<(u64, u32), Vec<&ProgramRow>> {
         let mut programs: BTreeMap<(u64, u32), Vec<&ProgramRow>> = BTreeMap::new();
         for row in &self.0.rows {
@@ -106,14 +107,14 @@ impl Listed {
         programs
     }
 
-    /// What goes through the servers for a program, per second.
+    /// Bytes per second through the servers for a program.
     fn rate(&self, program: u64, uid: u32) -> Traffic {
         let mut rows = self.0.traffic.iter();
         let row = rows.find(|row| (row.program, row.uid) == (program, uid));
         row.map_or(Traffic::default(), |row| row.traffic)
     }
 
-    /// A program as tables name it: by its user, host and command, or by its number where those are not known.
+    /// A program as tables name it: by its user, host and command, or by its number if those are not known.
     pub fn name(&self, program: u64) -> String {
         if program == OTHERS {
             return "others".into();
@@ -133,7 +134,7 @@ impl Listed {
         }
     }
 
-    /// A table, or nothing.
+    /// A table; empty if there are no programs.
     pub fn to_text(&self) -> String {
         let mut rows: Vec<Vec<String>> = self
             .programs()
@@ -174,8 +175,8 @@ impl Listed {
         ]
     }
 
-    /// A row for each host of each program, or for one that is not listed and has traffic. Rates are those of the program on all
-    /// hosts.
+    /// A row for each host of each program, and one for a program that is not listed but has traffic. Rates are those
+    /// of the program on all hosts.
     pub fn to_json(&self) -> Value {
         let none = ProgramRow::default();
         let mut all = Vec::new();

@@ -1,8 +1,9 @@
 //! Commands whose work is done in Python: `penstock NAME ARGUMENTS` becomes `python3 -m penstock.NAME ARGUMENTS`.
 //!
-//! The Python lies beside this command (lib/penstock/python), or in the tree that the command was built in. `generate` uses the
-//! standard library alone; `layout` needs NumPy, and pycparser for nests in C, and says so where they are missing. What they need
-//! of the command itself, such as the events of a trace, they ask from the program that `PENSTOCK_COMMAND` names.
+//! The Python modules lie beside this command (lib/penstock/python), or in the tree that the command was built in.
+//! `generate` uses the standard library alone. `layout` needs NumPy, and pycparser for nests in C; it reports if they
+//! are missing. What they need of the command itself, such as the events of a trace, they get by running the program
+//! that `PENSTOCK_COMMAND` names.
 use crate::error::{CliError, Result};
 use clap::Args;
 use std::convert::Infallible;
@@ -11,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is handed over.
+/// Arguments that are passed on.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct PythonArgs {
@@ -24,14 +25,14 @@ pub struct PythonArgs {
     pub arguments: Vec<OsString>,
 }
 
-/// The interpreter, where it is not the `python3` of PATH.
+/// The environment variable with the interpreter; default: the `python3` of PATH.
 const INTERPRETER_VARIABLE: &str = "PENSTOCK_PYTHON";
-/// This program, for the Python.
+/// The environment variable with the path of this program, for the Python modules.
 const COMMAND_VARIABLE: &str = "PENSTOCK_COMMAND";
-/// From the directory of this program: as installed, and as built.
+/// Relative to the directory of this program: as installed, and as built.
 const PLACES: [&str; 2] = ["../lib/penstock/python", "../../python"];
 
-/// Becomes the Python module `penstock.NAME`; returns only if that fails.
+/// Replaces this process by the Python module `penstock.NAME`; returns only if that fails.
 pub fn hand_over(name: &str, args: &PythonArgs) -> Result<Infallible> {
     let me =
         std::env::current_exe().map_err(|e| CliError::new(format!("cannot find myself: {e}")))?;
@@ -46,7 +47,8 @@ pub fn hand_over(name: &str, args: &PythonArgs) -> Result<Infallible> {
     let interpreter =
         std::env::var_os(INTERPRETER_VARIABLE).unwrap_or_else(|| OsString::from("python3"));
     let failed = Command::new(&interpreter)
-        // Nothing from the working directory, which may hold files named as modules; nothing written where it is installed.
+        // Modules are not searched in the working directory, which may hold files of the same names. Nothing is written
+        // to the installation.
         .args(["-P", "-B"])
         .arg("-m")
         .arg(format!("penstock.{name}"))
@@ -72,7 +74,7 @@ fn place(me: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// `place` before what PYTHONPATH names already.
+/// The value of PYTHONPATH with `place` in front.
 fn path(place: &Path, others: Option<OsString>) -> OsString {
     let mut all = place.as_os_str().to_owned();
     if let Some(others) = others.filter(|others| !others.is_empty()) {

@@ -1,4 +1,4 @@
-//! `penstock quota`: how many files and bytes users have, and may have.
+//! `penstock quota`: shows and limits how many files and bytes users have.
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
@@ -178,7 +178,7 @@ fn administrator(located: &Located) -> Result<Client> {
 }
 
 impl Whose {
-    /// `None`: all users without limits of their own.
+    /// The user; `None`: all users without limits of their own.
     fn uid(&self) -> Result<Option<u32>> {
         let user = self.user.as_deref().map(users::named).transpose()?;
         Ok(user.map(|user| user.uid))
@@ -215,7 +215,7 @@ fn bytes_json(bytes: &UserBytes) -> Value {
 /// A table of the users whose bytes are limited, if there are any.
 fn bytes_text(quotas: &Quotas, now_ms: u64) -> String {
     let limit = |limit: Option<u64>| match limit {
-        // Of a user who is to have none, although all others have one.
+        // A user without limits, although all others have some.
         None | Some(u64::MAX) => "-".to_owned(),
         Some(bytes) => size::bytes(bytes),
     };
@@ -316,7 +316,7 @@ fn grace_state(at_hard: bool, grace_ends_ms: Option<u64>, now_ms: u64) -> String
     }
 }
 
-/// A time in its largest whole unit.
+/// A duration in its largest whole unit.
 fn days(seconds: u64) -> String {
     match seconds {
         s if s >= 2 * 86_400 || (s > 0 && s % 86_400 == 0) => format!("{} d", s / 86_400),

@@ -1,11 +1,11 @@
-//! Stores that are not those that were there, as `up`, `run` and `serve` are told.
+//! Options of `up`, `run` and `serve` about stores that were replaced.
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// What an administrator says about stores that are not those that were there.
+/// What an administrator says about stores that were replaced.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct ReplacedArgs {
-    /// The store of data server N is lost: make a new one in its place, or accept what is there (an older copy, another
+    /// The store of data server N is lost: make a new one in its place. Or accept what is there (an older copy, another
     /// disk) as new. Accesses to bytes that may be lost fail until the file is rewritten, cut to nothing, removed, or
     /// accepted (`penstock check --accept-lost`). `meta`: the names are lost.
     #[arg(long, value_name = "N|meta", value_parser = which_store)]

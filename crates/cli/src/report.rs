@@ -1,7 +1,8 @@
-//! `penstock report`: the summaries of former runs, and where `penstock run` keeps them.
+//! `penstock report`: shows the summaries of former runs, which `penstock run` stores.
 //!
-//! One run is one file, NUMBER.json, in `$PENSTOCK_REPORTS`, else in `penstock/reports` below `$XDG_STATE_HOME` or
-//! `~/.local/state`. A number is taken by creating the file under its final name, which only one of several runs can do.
+//! Each run is one file, NUMBER.json, in `$PENSTOCK_REPORTS`, else in `penstock/reports` below `$XDG_STATE_HOME` or
+//! `~/.local/state`. A run takes a number by creating the file under its final name; only one of several runs can do
+//! that.
 use crate::error::{CliError, Result};
 use crate::names::time_text;
 use crate::out;
@@ -13,23 +14,23 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Names the directory, or is [`NO_REPORTS`].
+/// The environment variable with the directory, or [`NO_REPORTS`].
 const VARIABLE: &str = "PENSTOCK_REPORTS";
-/// The value of [`VARIABLE`] that keeps nothing.
+/// The value of [`VARIABLE`] with which nothing is stored.
 const NO_REPORTS: &str = "none";
 /// Beyond these, the oldest reports are removed. The newest stays whatever its size.
 const MOST_REPORTS: usize = 200;
 const MOST_BYTES: u64 = 32 << 20;
-/// Files in one report: those with the most bytes.
+/// The most files in one report: those with the most bytes.
 const MOST_FILES: usize = 1_000;
-/// A larger file was not written by this program.
+/// The largest report in bytes; a larger file was not written by this program.
 const MOST_REPORT_BYTES: u64 = 64 << 20;
-/// Other runs that may take a number first.
+/// The most numbers that are tried: other runs may take some first.
 const MOST_ATTEMPTS: usize = 1_000;
-/// Prefix of a report that is being written; what is older than a day was left by a killed run.
+/// Prefix of a report that is being written. One that is older than a day was left by a killed run.
 const UNFINISHED: &str = ".new-";
 const UNFINISHED_AGE: Duration = Duration::from_secs(24 * 3_600);
-/// Characters of a command in the list.
+/// Width of a command in the list, in characters.
 const COMMAND_WIDTH: usize = 60;
 
 /// List the summaries of former runs, or show one.
@@ -52,7 +53,7 @@ pub struct ReportArgs {
     json: bool,
 }
 
-/// One run, as it is kept.
+/// One run, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Kept {
     /// Nanoseconds since 1970-01-01 UTC.
@@ -74,7 +75,7 @@ struct Numbered<'a> {
     kept: &'a Kept,
 }
 
-/// Keeps a run's summary; does nothing where there is no home directory or the user wants none.
+/// Stores a run's summary. Does nothing if there is no home directory or the user wants none.
 pub fn keep(mut kept: Kept) -> Result<()> {
     let Some(dir) = directory() else {
         return Ok(());
@@ -84,7 +85,7 @@ pub fn keep(mut kept: Kept) -> Result<()> {
     prune(&dir)
 }
 
-/// Lists or shows.
+/// Lists reports or shows one.
 pub fn report(args: &ReportArgs) -> Result<()> {
     let Some(dir) = directory() else {
         return Err(CliError::new("no summaries are kept here").next(format!(
@@ -185,7 +186,7 @@ impl Kept {
     }
 }
 
-/// Without what would steer a terminal.
+/// The text without control characters.
 fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
@@ -196,7 +197,7 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Where reports are kept; `None` where they are not.
+/// The directory of the reports; `None` if none are stored.
 fn directory() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     if let Some(dir) = set(VARIABLE) {
@@ -223,7 +224,7 @@ fn stored(dir: &Path) -> Result<Vec<(u64, u64)>> {
     let number = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
         let number = name.to_str()?.strip_suffix(".json")?.parse().ok()?;
-        // Under another name it would not be found again.
+        // Under another name the report would not be found again.
         let bytes = entry.metadata().ok()?.len();
         (path_of(dir, number) == entry.path()).then_some((number, bytes))
     };
@@ -280,7 +281,7 @@ fn write(dir: &Path, kept: &Kept) -> Result<u64> {
     )))
 }
 
-/// Removes the oldest reports beyond the limits, and what killed runs left.
+/// Removes the oldest reports beyond the limits, and the files of killed runs.
 fn prune(dir: &Path) -> Result<()> {
     let mut reports = stored(dir)?;
     reports.sort_unstable_by_key(|r| Reverse(*r));
@@ -377,7 +378,7 @@ mod tests {
         assert!(!old.exists() && dir.path().join(".new-now").exists());
         assert!(dir.path().join("7.json").exists());
 
-        // A report larger than all may be together leaves itself alone.
+        // A report that is larger than the limit for all leaves only itself.
         let large = std::fs::File::create(path_of(dir.path(), 206)).unwrap();
         large.set_len(MOST_BYTES + 1).unwrap();
         prune(dir.path()).unwrap();

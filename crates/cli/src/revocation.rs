@@ -1,4 +1,4 @@
-//! `penstock credential --revoke`: credentials that are good no longer.
+//! `penstock credential --revoke`: takes credentials back.
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use crate::names::time_text;
@@ -8,11 +8,11 @@ use penstock_wire::revocation::{Revocation, Revocations, Revoked};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What is asked for.
+/// The options about revocation.
 pub struct Revoking<'a> {
-    /// The serial number or the file of a credential to be taken back.
+    /// The serial number or the file of a credential to take back.
     pub credential: Option<&'a str>,
-    /// The user of whom all are to be taken back.
+    /// The user whose credentials are all to be taken back.
     pub user: Option<&'a str>,
     /// List those that were taken back.
     pub list: bool,

@@ -1,4 +1,4 @@
-//! `penstock serve`: servers of a deployment in this process. Also used by `penstock run`.
+//! `penstock serve`: runs servers of a deployment in this process. Also used by `penstock run`.
 use crate::error::{CliError, Result};
 use crate::replaced::{ReplacedArgs, WhichStore};
 use crate::tracing::Decisions;
@@ -42,7 +42,7 @@ pub struct ServeArgs {
     pub detach: bool,
 }
 
-/// How servers are started.
+/// Options for starting servers.
 #[derive(Default)]
 pub struct How<'a> {
     /// Data servers write what they serve to files in this directory.
@@ -51,11 +51,11 @@ pub struct How<'a> {
     pub file: Option<&'a Path>,
     /// Servers write their audit logs to this directory.
     pub audit: Option<&'a Path>,
-    /// Stores outlive the servers: they are registered and looked after.
+    /// For stores that outlive the servers: they are registered and maintained.
     pub stores: Option<Stores<'a>>,
 }
 
-/// Stores that stay.
+/// The stores of servers that stay.
 pub struct Stores<'a> {
     pub replaced: &'a ReplacedArgs,
     /// Ends the wait for the metadata server.
@@ -63,7 +63,7 @@ pub struct Stores<'a> {
 }
 
 impl Which {
-    /// `share`: descriptors that this server may count on.
+    /// `share`: file descriptors that this server may use.
     fn start(self, deployment: &Deployment, how: &How<'_>, share: usize) -> Result<RunningServer> {
         let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
         match self {
@@ -108,7 +108,7 @@ impl Servers {
             .map(Servers)
     }
 
-    /// Ends them all, data servers first; returns when they have made durable what they must.
+    /// Ends them all, data servers first. Returns when their data are durable.
     pub fn stop(self) {
         for server in self.0.into_iter().rev() {
             server.stop();
@@ -124,7 +124,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     if args.detach {
-        // Fails only where this process leads a group already, and then it has no terminal to lose.
+        // Fails only if this process leads a group already; then it has no terminal to lose.
         let _ = rustix::process::setsid();
     }
     let mut which = Vec::new();

@@ -1,4 +1,4 @@
-//! The user that servers run as, and what they leave when they fall.
+//! The user that servers run as; their signals and core files.
 use crate::error::{CliError, Result};
 use penstock_rpc::users;
 use penstock_wire::message::User;
@@ -9,11 +9,11 @@ use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Who runs servers that root starts, if this system has such a user.
+/// The user of servers that root starts, if this system has it.
 const USUAL: &str = "penstock";
 
-/// The user that servers of a new deployment are to run as: the one who is named, for root the usual one if there is one.
-/// `None`: who starts them.
+/// The user of the servers of a new deployment: the one who is named, or for root the usual one if it exists. `None`:
+/// the user who starts them.
 pub fn user(named: Option<&str>) -> Result<Option<User>> {
     let root = geteuid().is_root();
     match named {
@@ -26,10 +26,10 @@ pub fn user(named: Option<&str>) -> Result<Option<User>> {
     .map(|user| user.filter(|user| user.uid != 0))
 }
 
-/// Gives the directory of a new deployment, with all that is in it, to the user that its servers run as, and to the user's group
-/// unless another group has it already.
+/// Gives the directory of a new deployment, with its content, to the user that its servers run as. It also goes to the
+/// user's group, unless another group has it already.
 ///
-/// What is inside comes before the directory around it: the new owner can change nothing that is still to be looked at.
+/// The content is changed before its directory, so that the new owner cannot change what is still to be visited.
 pub fn give(directory: &Path, user: &User, group: bool) -> Result<()> {
     let mut all = vec![directory.to_owned()];
     let mut at = 0;
@@ -49,7 +49,7 @@ pub fn give(directory: &Path, user: &User, group: bool) -> Result<()> {
     })
 }
 
-/// The owner of a deployment's directory, if root is to act as that user there.
+/// The owner of a deployment's directory, if root has to act as that user there.
 fn owner(directory: &Path) -> Result<Option<User>> {
     let uid = directory
         .metadata()
@@ -69,8 +69,8 @@ fn failed(directory: &Path, uid: u32, e: &dyn std::fmt::Display) -> CliError {
     ))
 }
 
-/// Runs `f`, which works on files of a deployment, with the rights of its directory's owner if root asks. So what it makes is the
-/// owner's, and a link that the owner has put there leads root to nothing that the owner may not touch.
+/// Runs `f`, which accesses files of a deployment. If root calls it, `f` has the rights of the directory's owner. So
+/// new files belong to the owner. A link that the owner has made leads root to nothing that the owner may not access.
 ///
 /// Threads that `f` starts keep those rights.
 pub fn as_owner<T>(directory: &Path, f: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -89,7 +89,7 @@ pub fn as_owner<T>(directory: &Path, f: impl FnOnce() -> Result<T>) -> Result<T>
     f()
 }
 
-/// Makes this thread root's again.
+/// Restores root's rights for this thread.
 struct Back(Vec<Gid>);
 
 impl Drop for Back {
@@ -105,8 +105,8 @@ impl Drop for Back {
     }
 }
 
-/// For a server: root becomes the owner of the deployment's directory for good, before anything is opened and before there are
-/// threads.
+/// For a server: root becomes the owner of the deployment's directory for good. Called before files are opened and
+/// threads started.
 pub fn become_owner(directory: &Path) -> Result<()> {
     match owner(directory)? {
         Some(user) => become_user(&user),
@@ -114,7 +114,7 @@ pub fn become_owner(directory: &Path) -> Result<()> {
     }
 }
 
-/// Root becomes this user for good, before there are threads.
+/// Root becomes this user for good; called before threads are started.
 pub fn become_user(user: &User) -> Result<()> {
     let groups: Vec<libc::gid_t> = std::iter::once(user.gid)
         .chain(user.groups.iter().copied())
@@ -135,7 +135,8 @@ pub fn become_user(user: &User) -> Result<()> {
     done(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
 }
 
-/// A scheduler may send its warning before a job's time is up to all processes of the job. It is meant for the program alone.
+/// Before a job's time is up, a scheduler may send its warning to all processes of the job. The warning is meant for
+/// the program alone.
 pub fn ignore_user_signals() -> Result<()> {
     for signal in [SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())
@@ -144,7 +145,7 @@ pub fn ignore_user_signals() -> Result<()> {
     Ok(())
 }
 
-/// No core of this process is written, which holds keys: neither into a file nor into a program that collects cores. Those
+/// Prevents core files of this process, which holds keys, also through a program that collects them. Such programs
 /// ignore a limit of 0, but not one of 1 byte (core(5)).
 pub fn without_core() -> Result<()> {
     let limit = Rlimit {

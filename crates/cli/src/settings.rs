@@ -1,12 +1,13 @@
-//! Settings as users write them, made into what data servers take: files become numbers, paths become whole ones.
+//! Translates settings as users write them to those that data servers take. Files become numbers, and paths become
+//! absolute.
 use crate::error::{CliError, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Where `trace=on` writes: numbered directories in this one of the deployment.
+/// The directory of the deployment in which `trace=on` makes numbered directories.
 const TRACES: &str = "traces";
 
-/// What the words mean for a deployment in `dir` with this stripe unit.
+/// Translates the words for a deployment in `dir` with this stripe unit.
 pub fn meant(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String>> {
     words
         .iter()
@@ -31,7 +32,8 @@ pub fn meant(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<Strin
         .collect()
 }
 
-/// The same, for a deployment file. Servers that start do not write over a trace, so none can be kept there.
+/// The same, for a deployment file. A setting `trace` is refused: servers must not write over the trace of an earlier
+/// run.
 pub fn kept(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String>> {
     let traces = |word: &&String| word.starts_with("trace=") && *word != "trace=off";
     match words.iter().find(traces) {
@@ -53,7 +55,7 @@ fn whole(path: &str) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|e| CliError::io("find", Path::new(path), e))
 }
 
-/// The first numbered directory that is not there yet.
+/// The first numbered directory that does not exist yet.
 fn fresh(dir: &Path) -> PathBuf {
     let numbered = |n: u32| dir.join(n.to_string());
     (1..u32::MAX)
@@ -62,25 +64,25 @@ fn fresh(dir: &Path) -> PathBuf {
         .unwrap_or_else(|| numbered(u32::MAX))
 }
 
-/// A ratio is one number or two; anything else that names a file is a profile.
+/// Whether the value names a profile: a ratio is one number or two; anything else is a file.
 fn is_file_name(value: &str) -> bool {
     value.ends_with(".json") || value.contains('/') && Path::new(value).is_file()
 }
 
-/// What `penstock profile --json` printed.
+/// Reads the output of `penstock profile --json`.
 pub fn profile_in(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
     serde_json::from_str(&text).map_err(|e| no_profile(path, &e.to_string()))
 }
 
-/// A file that is no profile.
+/// The error for a file that is no profile.
 pub fn no_profile(path: &Path, why: &str) -> CliError {
     CliError::new(format!("{} is no profile: {why}", path.display()))
         .next("`penstock profile DIR --json > FILE` makes one")
 }
 
-/// The setting `times=...` of a profile: of random accesses, which is what a request costs that is not aggregated, at its
-/// sizes that are powers of two.
+/// The setting `times=...` of a profile. It has the random access times at the profile's sizes that are powers of two.
+/// They are the cost of a request that is not aggregated.
 pub fn times_of(profile: &Value) -> std::result::Result<String, String> {
     let curve = |name: &str| -> Option<String> {
         let points = profile["times"][name].as_array()?;
@@ -94,7 +96,7 @@ pub fn times_of(profile: &Value) -> std::result::Result<String, String> {
         (points.len() > 1).then(|| points.join(","))
     };
     let read = curve("random_read").ok_or("it has no times.random_read of two powers of two")?;
-    // A profile of reads only: writes are taken to cost the same.
+    // A profile of reads only: writes are assumed to cost the same.
     let write = curve("random_write").unwrap_or_else(|| read.clone());
     Ok(format!("times={read}:{write}"))
 }
@@ -108,7 +110,7 @@ pub fn ratio_of(profile: &Value, bytes: u64) -> std::result::Result<String, Stri
         Some(points.min_by_key(|(size, _)| size.abs_diff(bytes))?.1)
     };
     let read = nearest("read").ok_or("it has no ratio.read.sizes")?;
-    // A profile of reads only: writes are taken to behave alike.
+    // A profile of reads only: writes are assumed to behave alike.
     let write = nearest("write").unwrap_or(read);
     Ok(format!("ratio={read:.2}:{write:.2}"))
 }

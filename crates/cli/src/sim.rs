@@ -52,7 +52,7 @@ pub struct SimArgs {
     pub json: bool,
 }
 
-/// Redraws a second, at most.
+/// The most redraws per second.
 const REDRAWS: u8 = 4;
 
 fn failed(what: impl std::fmt::Display) -> CliError {
@@ -114,15 +114,15 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     Ok(())
 }
 
-/// What `penstock sim --replay` says of one file.
+/// The result of `penstock sim --replay` for one file.
 #[derive(serde::Serialize)]
 struct Replayed<'a> {
     decisions: &'a Path,
     #[serde(flatten)]
     done: Done,
-    /// The server ended the file itself.
+    /// The server closed the file itself.
     whole: bool,
-    /// Calls behind the last one in the file.
+    /// Calls after the last one in the file.
     lost: u64,
     identical: bool,
     departure: Option<String>,
@@ -187,7 +187,7 @@ fn replay_one(path: &Path) -> Result<Replayed<'_>> {
     let mut replay = Replay::new();
     let mut departure = None;
     while let Some(line) = lines.next_line().map_err(failed)? {
-        // The rest is read all the same: a damaged file is called so.
+        // The rest is read anyway, so that a damaged file is reported.
         if departure.is_none() {
             let call: std::result::Result<Call, _> = line.parse();
             departure = match call {
@@ -210,7 +210,7 @@ fn replay_one(path: &Path) -> Result<Replayed<'_>> {
     })
 }
 
-/// What stands below it in a page is written anew.
+/// In a page, everything below this line is written anew.
 const MARK: &str = "<!-- results: made by `make reproduce` -->";
 
 fn run(experiment: &Experiment, args: &SimArgs) -> Result<Outcome> {
@@ -309,7 +309,7 @@ fn people(outcome: &Outcome, took: Duration) -> String {
     text
 }
 
-/// Most memory that this process has had, bytes.
+/// The most memory that this process has used, in bytes.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
@@ -390,7 +390,7 @@ fn plots(outcome: &Outcome, folder: &Path) -> Result<()> {
             write(name, kind, drawn)?;
         }
     }
-    // Cases that were asked for together are looked at together.
+    // Cases that were requested together are shown together.
     let together = outcome.cases.iter().take(plot::TOGETHER);
     let together: Vec<_> = together
         .map(|case| (case.case.clone(), &case.report))
@@ -405,7 +405,7 @@ fn plots(outcome: &Outcome, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A name as part of a file's name.
+/// A case's name as a part of a file's name.
 fn stem(name: &str) -> String {
     name.chars()
         .map(|c| {

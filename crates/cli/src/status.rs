@@ -44,11 +44,11 @@ fn interval(text: &str) -> std::result::Result<f64, String> {
 
 type Answer<T> = std::result::Result<T, Why>;
 
-/// Why a server says nothing of itself.
+/// Why a server does not report its state.
 #[derive(Debug, Clone)]
 pub struct Why {
     text: String,
-    /// It runs, and does not take this client for one of its own: wrong key, another release or deployment.
+    /// It runs, and refuses this client: wrong key, another release or deployment.
     pub refuses: bool,
     /// It was not asked: there is no usable client key here.
     no_key: bool,
@@ -73,7 +73,7 @@ impl Why {
         }
     }
 
-    /// Says so where the server runs on this host and only its socket was removed.
+    /// Adds an explanation if the server runs on this host and only its socket was removed.
     fn explain(&mut self, deployment: &Deployment, which: Which, at: &Address) {
         let missing = at.unix.as_deref().filter(|path| !path.exists());
         if let Some((path, process)) = missing.zip(which.holder(deployment)) {
@@ -112,12 +112,12 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// What all servers say of themselves, or why one says nothing.
+/// The reports of all servers, or why one does not report.
 struct Answers {
     meta: Answer<MetaStatus>,
     /// In the order of the deployment.
     data: Vec<Answer<DataStatus>>,
-    /// Who uses the servers, as far as the metadata server tells this user.
+    /// The programs that use the servers, as far as the metadata server tells this user.
     programs: Listed,
 }
 
@@ -143,7 +143,7 @@ fn questions(deployment: &Deployment) -> Answers {
             data: data(&client, deployment),
         },
         Err(e) => {
-            // Without the metadata server there is no client to ask the others with.
+            // Without the metadata server there is no client for the other servers.
             let no_key = connect::no_key(deployment).is_some();
             let why = Why {
                 no_key,
@@ -166,7 +166,7 @@ fn questions(deployment: &Deployment) -> Answers {
     }
 }
 
-/// Asks data servers at once, so that several that are cut off take no longer than one.
+/// Asks all data servers at once, so that several that do not answer take no longer than one.
 fn data(client: &Client, deployment: &Deployment) -> Vec<Answer<DataStatus>> {
     let all = deployment.server_ids();
     let (next, answers) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -187,7 +187,7 @@ fn data(client: &Client, deployment: &Deployment) -> Vec<Answer<DataStatus>> {
     answers.into_values().collect()
 }
 
-/// Servers that don't answer, with the reason.
+/// Servers that do not answer, with the reason.
 pub fn silent(deployment: &Deployment) -> Vec<(Which, Why)> {
     let answers = ask(deployment);
     let mut silent = Vec::new();
@@ -202,7 +202,7 @@ pub fn silent(deployment: &Deployment) -> Vec<(Which, Why)> {
     silent
 }
 
-/// Fails unless every server answers, so that a program is not started to wait for one that is down.
+/// Fails unless every server answers, so that no program starts that would wait for one.
 pub fn require_all(located: &Located) -> Result<()> {
     let silent = silent(&located.deployment);
     let Some((first, why)) = silent.first() else {
@@ -222,7 +222,7 @@ pub fn require_all(located: &Located) -> Result<()> {
     Err(CliError::new(format!("{first} {does}{others}: {why}")).next(why.next(located)))
 }
 
-/// What the data servers say of themselves, if all of them do.
+/// The reports of the data servers, if all of them answer.
 pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
     ask(deployment)
         .data
@@ -231,7 +231,7 @@ pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
         .ok()
 }
 
-/// Prints what the servers say. Exit code 1 if one doesn't answer.
+/// Prints the servers' reports. Exit code 1 if one doesn't answer.
 pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
     match args.watch {
         Some(seconds) => watch(args, named, Duration::from_secs_f64(seconds)),
@@ -239,7 +239,7 @@ pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
     }
 }
 
-/// Prints it until somebody ends it. On a terminal each time takes the place of the last.
+/// Prints it repeatedly until it is interrupted. On a terminal each print replaces the last.
 fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let clear = std::io::stdout().is_terminal() && !args.json;
@@ -250,7 +250,7 @@ fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<Exi
         } else {
             to_text(&located.deployment, &answers)
         };
-        // Home, then the rest of the screen is erased.
+        // The cursor goes home, then the rest of the screen is erased.
         let begin = if clear { "\x1b[H\x1b[J" } else { "" };
         if !out::show(&format!("{begin}{text}\n")) {
             return Ok(ExitCode::SUCCESS);
@@ -412,7 +412,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     text
 }
 
-/// What the audit logs count, if anything.
+/// The counts of the audit logs, if there are any.
 fn refused(deployment: &Deployment, answers: &Answers) -> String {
     let data = answers
         .data
@@ -447,7 +447,7 @@ fn audit_json(audit: &AuditStatus) -> Value {
     json!({ "refused": audit.refused, "dropped": audit.dropped, "write_errors": audit.write_errors })
 }
 
-/// How many users are at limits of files.
+/// How many users have reached limits of files.
 fn limits(s: &MetaStatus) -> String {
     if !s.counted {
         return "The files of each user are not counted yet; until then no limits on files hold.\n"
@@ -477,7 +477,7 @@ fn limits(s: &MetaStatus) -> String {
         + &uncounted
 }
 
-/// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
+/// The warning about a data server's wall clock that is ahead of the metadata server's, or behind it.
 fn wrong_clock(name: &str, ahead_ms: i64) -> Option<String> {
     let by = ahead_ms.unsigned_abs();
     (by >= WRONG_MS).then(|| {
@@ -501,7 +501,7 @@ fn clocks(deployment: &Deployment, answers: &Answers) -> String {
     text
 }
 
-/// What schedulers do: of servers where there is one, or was.
+/// The schedulers' counters, of servers that have a scheduler or had one.
 #[expect(
     clippy::too_many_lines,
     reason = "one pass over the answers fills all tables of one report"
@@ -627,7 +627,8 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
     text
 }
 
-/// Who uses the servers, the one with the most bytes first: over all servers, and times as at the slowest of them.
+/// The programs that use the servers, the one with the most bytes first. Bytes are sums over all servers, times those
+/// of the slowest.
 fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>, listed: &Listed) -> String {
     let sum = |at: &[&ProgramStatus], of: fn(&ProgramStatus) -> u64| -> u64 {
         at.iter().map(|p| of(p)).sum()
@@ -659,10 +660,10 @@ fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>, listed: &Listed)
     out::table(&header, &[1, 2, 3, 4, 5, 6], rows.collect())
 }
 
-/// Files of each server that the tables for people show.
+/// Files per server that the tables for people show.
 const FILES: usize = 4;
 
-/// The trace that is written, and what an earlier one foretells.
+/// The trace that is being written, and the predictions of an earlier one.
 fn traces(name: &str, s: &SchedulerStatus) -> String {
     let mut text = String::new();
     if let Some(t) = &s.trace {
@@ -688,7 +689,7 @@ fn traces(name: &str, s: &SchedulerStatus) -> String {
     text
 }
 
-/// Who chooses: `tree t3`, `online p99`.
+/// What chooses the scheduler: `tree t3`, `online p99`.
 fn chooser(choice: &ChoiceStatus) -> String {
     let by = match choice.mode.as_str() {
         "online" => &choice.objective,

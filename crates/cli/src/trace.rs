@@ -86,9 +86,8 @@ struct MergeArgs {
 
 /// Predict which requests can be aggregated when the traced program runs again.
 ///
-/// Two contiguous requests aggregate if serving them together saves more time than the second one comes later; the
-/// part of that wait that other requests fill does not count. Device times come from a profile, or are those of
-/// a disk.
+/// Two contiguous requests aggregate if serving them together saves more time than the second one comes later. The part
+/// of that wait that other requests fill does not count. Device times come from a profile, or are those of a disk.
 #[derive(Debug, Args)]
 struct PredictArgs {
     /// A trace, best a merged one.
@@ -186,13 +185,13 @@ fn told(error: &Error) -> CliError {
     }
 }
 
-/// The columns of a trace as CSV.
+/// The columns of a trace in CSV.
 const COLUMNS: &str = "at_ns,request,kind,op,file,offset,bytes,program,rank,mpi_call,client_call";
 
-/// Stripe unit of a trace that does not say its own.
+/// Stripe unit of a trace that does not record one.
 const UNIT: u64 = 64 << 10;
 
-/// A trace as `show --csv` prints it: of server 0 of 1.
+/// Reads a trace as `show --csv` prints it, as that of server 0 of 1.
 fn from_csv(path: &Path) -> Result<(Header, Vec<Event>)> {
     let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
     let mut lines = text.lines();
@@ -361,7 +360,7 @@ impl Totals {
     }
 }
 
-/// False: nobody reads any more.
+/// False if the reader has exited.
 fn print_csv(events: &[Event]) -> bool {
     let mut text = String::with_capacity(events.len() * 80);
     for e in events {
@@ -472,7 +471,7 @@ fn predict(args: &PredictArgs) -> Result<()> {
     Ok(())
 }
 
-/// Of a profile.
+/// The device cost from a profile.
 fn cost_of(path: &Path) -> Result<Cost> {
     let profile = settings::profile_in(path)?;
     let wrong = |why: String| settings::no_profile(path, &why);
@@ -635,7 +634,7 @@ fn figures(look: &Look) -> String {
     features.join(",")
 }
 
-/// Windows taken from one run, so that runs with many files don't outweigh others.
+/// Windows taken from one run, so that runs with many files do not dominate.
 const WINDOWS_PER_RUN: usize = 24;
 
 fn training(args: &GenerateArgs, path: &Path) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Data servers that write down what their schedulers decide. Traces are theirs alone: the setting `trace=DIR`.
+//! Data servers that record the decisions of their schedulers. These are separate from the traces of requests, which
+//! the setting `trace=DIR` writes.
 use crate::error::{CliError, Result};
 use crate::which::Which;
 use penstock_server::{Call, Journal};
@@ -18,15 +19,15 @@ fn place(which: Which, dir: &Path, suffix: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What files of decisions say they are.
+/// The format name in files of decisions.
 pub const DECISIONS: &str = "decisions";
 
-/// Writes down each call of one data server's scheduler, for `penstock sim --replay`.
+/// Records each call of one data server's scheduler, for `penstock sim --replay`.
 #[derive(Debug)]
 pub struct Decisions(Lines<Call>);
 
 impl Decisions {
-    /// Makes the file in `dir`. One that is there already stays.
+    /// Makes the file in `dir`. Fails if the file exists.
     pub fn start(which: Which, dir: &Path) -> Result<Decisions> {
         let path = place(which, dir, DECISIONS)?;
         Lines::start(&path, DECISIONS)

@@ -1,4 +1,4 @@
-//! `penstock tune`: settings of running data servers.
+//! `penstock tune`: shows and changes settings of running data servers.
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
@@ -99,7 +99,7 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     };
     let unit = located.deployment.stripe_unit;
     let settings = meant(&args.settings, located.dir(), unit)?;
-    // Nothing is changed anywhere if the words are wrong.
+    // If the words are wrong, no server is changed.
     let all = merged(&located.deployment.tune, &settings);
     penstock_server::check_settings(&settings)
         .and_then(|()| penstock_server::check_settings(&all))
@@ -123,7 +123,7 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     show(&located, args)
 }
 
-/// Writes a setting to the deployment file, and tells it to the servers that run. How many those are.
+/// Writes a setting to the deployment file, and sends it to the running servers. Returns how many those are.
 pub fn save(named: Option<&Path>, settings: &[String]) -> Result<usize> {
     let mut located = deployment::find(named)?;
     located.deployment.tune = merged(&located.deployment.tune, settings);
@@ -136,7 +136,7 @@ pub fn save(named: Option<&Path>, settings: &[String]) -> Result<usize> {
     Ok(told.count())
 }
 
-/// The settings of the file with changes; the last of each name counts.
+/// The settings of the file with changes; the last one of each name is used.
 fn merged(old: &[String], new: &[String]) -> Vec<String> {
     let name = |setting: &String| setting.split('=').next().map(str::to_owned);
     let mut all: Vec<String> = Vec::new();
@@ -155,7 +155,7 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
         let status = status.map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?;
         let s = *status.sched;
         let order = if s.order_conflicts { "on" } else { "off" };
-        // Where the server chooses, that is the setting; what it chose is in `penstock status`.
+        // If the server chooses, the setting is its mode; what it chose is in `penstock status`.
         let sched = s.choice.as_ref().map_or(&s.algorithm, |c| &c.mode).clone();
         let ratio = |milli: u64| milli as f64 / 1e3;
         let by = s.choice.as_ref().map(|c| {

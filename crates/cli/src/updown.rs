@@ -1,4 +1,4 @@
-//! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
+//! `penstock up` and `penstock down`: start and end a deployment's servers, each a process of its own.
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::hosts::{self, HostsArgs, ReachArgs};
@@ -42,16 +42,17 @@ pub struct UpArgs {
     /// change packets or take over addresses.
     #[arg(long, value_name = "HOW", value_enum)]
     pub transport: Option<TransportArg>,
-    /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own; SOCKET: where munged listens on each
-    /// host, if not where libmunge expects it (docs/administer/security.md).
+    /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own. SOCKET: where munged
+    /// listens on each host, if not where libmunge expects it (docs/administer/security.md).
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub munge: Option<OsString>,
     /// Let members of this group use the deployment, each with the rights that mode bits give. They may read client.key
     /// and reach the sockets; all others are kept out.
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// Root only, for a new deployment: its files belong to this user, and its servers run as this user [default: penstock, if there
-    /// is such a user, else root]. Servers of a deployment always run as the owner of its directory, also when root starts them.
+    /// Root only, for a new deployment: the user who owns its files and runs its servers [default: penstock if it
+    /// exists, else root]. Servers of a deployment always run as the owner of its directory, also when root starts
+    /// them.
     #[arg(long, value_name = "NAME|UID")]
     pub service_user: Option<String>,
     /// Keep bytes in memory: they are gone when the servers end.
@@ -114,17 +115,17 @@ pub struct DownArgs {
     pub reach: ReachArgs,
 }
 
-/// How long a server has to answer.
+/// How long a server has until it answers.
 pub const START: Duration = Duration::from_secs(30);
-/// How long a server that says that it recovers may say nothing more.
+/// How long a recovering server may report no progress.
 pub const RECOVERY: Duration = Duration::from_secs(600);
-/// People are told what a server recovers from then on.
+/// After this time people are told what a server recovers.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How often `down --wait` looks.
+/// How often `down --wait` checks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Makes the deployment if need be and starts the servers that don't run.
+/// Makes the deployment if it does not exist, and starts the servers that do not run.
 pub fn up(args: &UpArgs) -> Result<()> {
     if args.hosts.are_named() || hosts::is_in(&args.dir)? {
         return hosts::up(args);
@@ -166,7 +167,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
         }
     }
     if let Err(error) = wait_for_answers(&located, &mut started, launch) {
-        // All or nothing: what was started now is ended again.
+        // All or nothing: after a failure, the servers that were started now are ended.
         for (_, child) in &started {
             if let Some(process) = launch::find(child) {
                 process.end(launch::STOP);
@@ -190,7 +191,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a new deployment looks like besides its shape.
+/// Properties of a new deployment besides its shape.
 pub fn plan(args: &UpArgs) -> Result<Plan> {
     Ok(Plan {
         tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
@@ -208,7 +209,7 @@ fn share(args: &UpArgs, located: &Located) -> Result<()> {
     }
 }
 
-/// Data servers trace from their start: one that runs would be missing.
+/// Refuses if a data server runs: it traces from its start on, so its trace would be missing.
 fn refuse_running(located: &Located) -> Result<()> {
     let runs =
         |which: &Which| matches!(which, Which::Data(_)) && running(located, *which).is_some();
@@ -223,11 +224,11 @@ fn refuse_running(located: &Located) -> Result<()> {
     .next(format!("`penstock down {dir}` first, or leave out --trace")))
 }
 
-/// An existing deployment keeps its shape: options that would change it are refused.
+/// Loads an existing deployment, which keeps its shape: options that would change it are refused.
 pub fn existing(args: &UpArgs) -> Result<Located> {
     let mut located = deployment::load(&args.dir)?;
     let dir = located.dir().to_owned();
-    // Of a release without them.
+    // The deployment was made by a release without these keys.
     if located.deployment.make_keys(&dir).map_err(CliError::new)? {
         located.save()?;
     }
@@ -291,7 +292,7 @@ pub fn existing(args: &UpArgs) -> Result<Located> {
     }
 }
 
-/// The section of a new deployment.
+/// The MUNGE section of a new deployment.
 fn munge(args: &UpArgs) -> Result<Option<munge::Section>> {
     let Some(socket) = &args.munge else {
         return Ok(None);
@@ -324,8 +325,8 @@ fn host_and_port(text: &str) -> Result<(String, u16)> {
     Ok((host.into(), port))
 }
 
-/// Waits until every server answers, or one that was started has ended. Those that ran and have ended since are started: a
-/// process that was killed is there for a moment longer.
+/// Waits until every server answers, or a server that was started has ended. Servers that ran and have ended since are
+/// started. A process that was killed is still there for a moment.
 fn wait_for_answers(
     located: &Located,
     started: &mut Vec<(Which, Child)>,
@@ -415,7 +416,7 @@ pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Programs and mounts that use the servers are named. Then this asks, waits, or goes on, as it is told.
+/// Names the programs and mounts that use the servers. Then, depending on the options, asks, waits, or goes on.
 fn leave_alone(args: &DownArgs, located: &Located) -> Result<()> {
     if args.force {
         return Ok(());
@@ -451,7 +452,7 @@ fn leave_alone(args: &DownArgs, located: &Located) -> Result<()> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        // A script that says nothing means it.
+        // Without a terminal there is nobody to ask, so `down` in a script goes on.
         return Ok(());
     }
     out::tell("Their accesses will wait and then fail. End the servers? [y/N] ");
@@ -464,7 +465,7 @@ fn leave_alone(args: &DownArgs, located: &Located) -> Result<()> {
     }
 }
 
-/// What to say of servers that had to be killed.
+/// The message about servers that had to be killed.
 pub fn killed(located: &Located, names: &[String]) -> CliError {
     CliError::new(format!(
         "{} did not end within {} s and had to be killed",

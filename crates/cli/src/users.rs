@@ -1,4 +1,4 @@
-//! Users as people name them on the command line.
+//! Users on the command line, by name or number.
 use crate::error::{CliError, Result};
 use penstock_rpc::users::find;
 use penstock_wire::message::User;

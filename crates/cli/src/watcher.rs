@@ -1,14 +1,14 @@
-//! A second process that clears up when `penstock run` is killed outright.
+//! A second process that cleans up when `penstock run` is killed outright.
 //!
-//! The servers of an embedded deployment live in the process of `penstock run` and end with it. Two things would
-//! stay behind after kill -9: the launcher with its ranks, and the temporary directory. The watcher holds the
-//! reading end of a pipe from its parent. It reads lines that say what there is to clear; the line `done` means
-//! that the parent has cleared up itself. End of file without it means that the parent is gone.
+//! The servers of an embedded deployment live in the process of `penstock run` and end with it. After kill -9 two
+//! things would remain: the launcher with its ranks, and the temporary directory. The watcher holds the reading end of
+//! a pipe from its parent. It reads lines that say what to clean up. The line `done` means that the parent has cleaned
+//! up itself. End of file without that line means that the parent was killed.
 //!
-//! The same for the daemon of a mount: killed, it would leave a mount point that nobody answers behind.
+//! It serves the daemon of a mount in the same way: killed, the daemon would leave a dead mount point.
 //!
-//! The deployment of a job (`penstock run --job`) has servers of its own, on other hosts too, and perhaps output that is not
-//! saved yet: `penstock clean` knows what to leave.
+//! The deployment of a job (`penstock run --job`) has servers of its own, on other hosts too, and perhaps output that
+//! is not staged out yet. The watcher runs `penstock clean`, which leaves such output.
 //!
 //! Protocol, one line each: `launcher PID`, `directory PATH`, `mount PATH` (to be taken away), `guard PATH` (only if it is
 //! dead), `clean WORDS` (of that command, as JSON), `done`.
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// How long the launcher has to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The parent's end.
+/// The parent's end of the pipe.
 pub struct Watcher {
     child: Child,
     pipe: ChildStdin,
@@ -45,7 +45,7 @@ impl Watcher {
         Ok(Watcher { child, pipe })
     }
 
-    /// The launcher, with the ranks below it, is to be ended.
+    /// The launcher and the ranks below it are to be ended.
     pub fn launcher(&mut self, pid: u32) -> Result<()> {
         self.say(&format!("launcher {pid}"))
     }
@@ -73,7 +73,7 @@ impl Watcher {
         self.say_path("mount", path)
     }
 
-    /// The same if it is dead: this process serves it.
+    /// The same, only if the mount is dead: this process serves it.
     pub fn guard(&mut self, path: &Path) -> Result<()> {
         self.say_path("guard", path)
     }
@@ -97,18 +97,18 @@ impl Watcher {
             .map_err(|e| CliError::new(format!("the watcher process is gone: {e}")))
     }
 
-    /// Everything is cleared up: the watcher leaves.
+    /// Everything is cleaned up: the watcher exits.
     pub fn finish(mut self) {
-        // A watcher that is gone already has nothing to be told.
+        // A watcher that has exited needs no message.
         let _ = writeln!(self.pipe, "done");
         drop(self.pipe);
         let _ = self.child.wait();
     }
 }
 
-/// The watcher's own life: `penstock watch`.
+/// Runs the watcher process: `penstock watch`.
 pub fn watch(input: impl BufRead) -> Result<()> {
-    // Ctrl-C at the terminal goes to every process of the foreground group; the watcher outlives the others.
+    // Ctrl-C at the terminal goes to every process of the foreground group; the watcher must outlive them.
     let _ = rustix::process::setsid();
     let mut launcher = None;
     let mut directories = Vec::new();
@@ -130,7 +130,7 @@ pub fn watch(input: impl BufRead) -> Result<()> {
         launcher.end(GRACE);
     }
     for (mount, only_dead) in mounts {
-        // A guard clears what died with its parent: somebody may have mounted there anew.
+        // A guard removes only a dead mount: somebody may have mounted there again.
         if penstock_fuse::find(&mount).is_some_and(|found| !only_dead || found.is_dead()) {
             let _ = penstock_fuse::unmount(&mount, true);
         }

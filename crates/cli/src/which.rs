@@ -4,7 +4,7 @@ use penstock_layout::ServerId;
 use penstock_rpc::deployment::Deployment;
 use serde::{Deserialize, Serialize};
 
-/// The file of every store that its server locks and writes its process number to.
+/// The file in every store that its server locks and writes its process number to.
 const LOCK: &str = "lock";
 
 /// One server of a deployment.
@@ -24,13 +24,13 @@ impl Which {
             .collect()
     }
 
-    /// Those that run on `host`; `None`: all, where the deployment names no hosts.
+    /// The servers that run on `host`. All if it is `None`, that is, if the deployment names no hosts.
     pub fn on(deployment: &Deployment, host: Option<&str>) -> Vec<Which> {
         let all = Which::all(deployment).into_iter();
         all.filter(|which| which.host(deployment) == host).collect()
     }
 
-    /// The host that it runs on, where the deployment names one.
+    /// The server's host, if the deployment names one.
     pub fn host(self, deployment: &Deployment) -> Option<&str> {
         match self {
             Which::Meta => deployment.host(None),
@@ -38,7 +38,7 @@ impl Which {
         }
     }
 
-    /// Its name in files and messages.
+    /// The server's name in files and messages.
     pub fn name(self) -> String {
         match self {
             Which::Meta => "meta".into(),
@@ -46,7 +46,7 @@ impl Which {
         }
     }
 
-    /// Its name in sentences.
+    /// The server's name in sentences.
     pub fn title(self) -> String {
         match self {
             Which::Meta => "the metadata server".into(),
@@ -54,7 +54,7 @@ impl Which {
         }
     }
 
-    /// The process of this host that holds the lock on its store. Stores in memory have none.
+    /// The process of this host that holds the lock on the server's store. Stores in memory have none.
     pub fn holder(self, deployment: &Deployment) -> Option<Process> {
         let target = match self {
             Which::Meta => return Process::holding(&deployment.meta.store.join(LOCK)),
@@ -63,7 +63,7 @@ impl Which {
         Process::holding(&target.dir()?.join(LOCK))
     }
 
-    /// Arguments of `penstock serve` that mean it.
+    /// The arguments of `penstock serve` for this server.
     pub fn arguments(self) -> Vec<String> {
         match self {
             Which::Meta => vec!["--meta".into()],

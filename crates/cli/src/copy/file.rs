@@ -1,12 +1,14 @@
-//! One file, from one side to the other.
+//! Copies one file between the two sides.
 //!
-//! Problem: whatever ends a copy (a signal, kill -9, a full disk, a source that changes), nothing half-copied may carry
-//! the target's name, and what was moved already should not be moved again. Idea: bytes go to a part beside the target,
-//! `.NAME.copying`, which is locked while somebody works on it. A part that is found is compared with the source piece
-//! by piece, and only what differs is written: no record of progress is needed, and none can be wrong. Then the part is
-//! synced, read back, compared by checksum (BLAKE3) with what was read from the source, and renamed.
+//! Problem: a copy may be ended by a signal, kill -9, a full disk, or a source that changes. A file that is half copied
+//! must never carry the target's name. What was moved already should not be moved again. Idea: bytes go to a temporary
+//! file beside the target, `.NAME.copying`. It is locked while a process works on it. A temporary file that is found is
+//! compared with the source piece by piece, and only the differences are written. So no record of progress is needed,
+//! and none can be wrong. Then it is synced, read back, compared by checksum (BLAKE3) with what was read from the
+//! source, and renamed.
 //!
-//! Zeros are not written where the part has none yet, in blocks of 64 KiB, so that sparse files stay sparse.
+//! Blocks of 64 KiB that hold only zeros are not written where the temporary file has no data yet: sparse files stay
+//! sparse.
 use super::Context;
 use super::hash::{self, PIECE, Value};
 use super::location::{EntryKind, Location, set_marks};
@@ -29,8 +31,8 @@ const THREADS: usize = 4;
 const BLOCK: usize = 64 << 10;
 /// Mode of a file that is not complete.
 const FILLING: u32 = 0o600;
-/// A byte that no file has: who holds its lock works on the file. One byte keeps one data server from lending
-/// descriptors; the others still do.
+/// A byte beyond the end of every file. Whoever holds its lock works on the file. A lock of one byte keeps one data
+/// server from passing file descriptors to clients; the others still do.
 const WORKING: u64 = (1 << 62) - 1;
 
 /// What a copy did.
@@ -48,7 +50,7 @@ enum Open {
     Outside(std::fs::File, PathBuf),
 }
 
-/// What tells that nobody has changed a file meanwhile.
+/// Values that change when somebody changes the file.
 #[derive(PartialEq, Eq)]
 struct State([i128; 5]);
 
@@ -112,7 +114,7 @@ impl Open {
         }
     }
 
-    /// Whether nothing but a hole lies there; `false` where that can't be told.
+    /// Whether the range is a hole; `false` where that cannot be told.
     fn is_hole(&self, at: u64, len: u64) -> bool {
         match self {
             Open::Inside(_) => false,
@@ -133,7 +135,7 @@ impl Open {
         }
     }
 
-    /// For files in Penstock the length alone; their bytes are read twice instead.
+    /// For files in Penstock the length alone; instead, their bytes are read twice.
     fn state(&self) -> Result<State> {
         Ok(State(match self {
             Open::Inside(_) => [self.len()?.into(), 0, 0, 0, 0],
@@ -153,7 +155,7 @@ impl Open {
         }))
     }
 
-    /// Cuts or extends with a hole.
+    /// Cuts the file, or extends it with a hole.
     fn set_len(&self, len: u64) -> Result<()> {
         match self {
             Open::Outside(file, path) => file
@@ -193,16 +195,16 @@ fn room(error: CliError) -> CliError {
 struct Part {
     open: Open,
     name: Location,
-    /// Bytes that were there from an earlier copy.
+    /// Bytes that an earlier copy left.
     found: u64,
-    /// Held until the part has its name, or for as long as this process lives.
+    /// Held until the file has its final name, or as long as this process lives.
     _lock: Option<RangeLock>,
 }
 
 impl Part {
     fn take(client: &Client, target: &Location) -> Result<Part> {
         let name = target.part()?;
-        // Whoever finished it between our opening and locking has given it another name: then there is a new one.
+        // Another process may have renamed it between our opening and our locking. Then a new one is made.
         for _ in 0..8 {
             let (open, lock) = match &name {
                 Location::Outside(path) => {
@@ -237,7 +239,7 @@ impl Part {
                         exclusive: false,
                     };
                     let open = || client.open(path, &how).map_err(|e| failed(path, e));
-                    // Accesses of a file carry its locks: the lock is another opening's.
+                    // Accesses through an open file carry that file's locks. So the lock is taken through a second one.
                     let (file, locker) = (open()?, open()?);
                     let lock = match locker.lock(WORKING..WORKING + 1, LockMode::Exclusive) {
                         Ok(lock) => lock,
@@ -278,13 +280,13 @@ fn taken(target: &Location) -> CliError {
         .next("wait until that has ended")
 }
 
-/// Copies one file. With `cx.resume` a target with the same bytes is left alone, and an unfinished part stays for the
-/// next time.
+/// Copies one file. With `cx.resume` a target with the same bytes is left alone, and an unfinished temporary file stays
+/// for the next time.
 pub fn copy(cx: &Context<'_>, source: &Location, target: &Location) -> Result<Outcome> {
     let client = cx.client;
     let from = Open::source(client, source)?;
     if source.is_inside() {
-        // Outside, whoever found the file has said how long it is.
+        // Outside of Penstock, the walk has counted the length already.
         cx.progress.found(from.len()?);
     }
     let there = target.kind(client)?;
@@ -310,7 +312,7 @@ pub fn copy(cx: &Context<'_>, source: &Location, target: &Location) -> Result<Ou
     }
     let mut part = Part::take(client, target)?;
     if part.found > from.len()? {
-        // Cutting it off at the data servers would wait for our own lock.
+        // Truncating it at the data servers would wait for our own lock.
         part.remove(client);
         part = Part::take(client, target)?;
     }
@@ -328,7 +330,7 @@ pub fn copy(cx: &Context<'_>, source: &Location, target: &Location) -> Result<Ou
     }
 }
 
-/// Brings the source's bytes into the part and verifies them.
+/// Writes the source's bytes to the temporary file and verifies them.
 fn fill(
     cx: &Context<'_>,
     source: &Location,
@@ -400,7 +402,7 @@ fn fill(
     Ok((len, digest))
 }
 
-/// Whether the target has the source's bytes, compared by checksum; its length and digest if so.
+/// Whether the target has the source's bytes, compared by checksum; if so, its length and digest.
 fn same(cx: &Context<'_>, from: &Open, target: &Location) -> Result<Option<(u64, blake3::Hash)>> {
     let to = Open::source(cx.client, target)?;
     let len = from.len()?;
@@ -419,7 +421,8 @@ fn same(cx: &Context<'_>, from: &Open, target: &Location) -> Result<Option<(u64,
     Ok(Some((len, hash::root(&read))))
 }
 
-/// Runs `work` on each piece of `len` bytes, by several threads for more than two, and gives their values in order.
+/// Runs `work` on each piece of `len` bytes and returns the values in order. More than two pieces are spread over
+/// several threads.
 fn pieces(
     cx: &Context<'_>,
     len: u64,
@@ -444,7 +447,7 @@ fn pieces(
                     values.lock().unwrap_or_else(PoisonError::into_inner)[i as usize] = value;
                 }
                 Err(error) => {
-                    // The others find no further piece; the first error is the one that counts.
+                    // Other threads then find no further piece; the first error is returned.
                     next.store(count, Ordering::Relaxed);
                     let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     first.get_or_insert(error);
@@ -470,7 +473,7 @@ fn pieces(
     }
 }
 
-/// The stretches of a piece that are not blocks of zeros.
+/// The ranges of a piece that are not blocks of zeros.
 fn written(piece: &[u8]) -> Vec<(usize, usize)> {
     let mut stretches: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;

@@ -1,9 +1,9 @@
-//! BLAKE3 of a file from its pieces, in whatever order and by however many threads they are read.
+//! BLAKE3 of a file from its pieces, which several threads read in any order.
 //!
-//! Problem: a file is moved by several threads, piece by piece, and its checksum must not need a second pass in order.
-//! Idea: BLAKE3 is a tree over chunks of 1024 B; a piece of a power of two of them is a whole subtree, so each piece has
-//! its own chaining value, and the root is merged from these. The result is what `b3sum` prints. Always used.
-//! Source: the BLAKE3 paper, section 2.1 (tree structure).
+//! Problem: several threads move a file piece by piece. Its checksum must not need a second pass in order. Idea: BLAKE3
+//! is a tree over chunks of 1024 B. A piece of 2^k chunks is a whole subtree, so each piece has its own chaining value.
+//! The root is merged from these. The result is what `b3sum` prints. Always used. Source: the BLAKE3 paper, section 2.1
+//! (tree structure).
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
@@ -11,7 +11,7 @@ use blake3::hazmat::{
 /// Bytes that a thread moves and hashes at a time: 2^12 chunks.
 pub const PIECE: u64 = 4 << 20;
 
-/// What is known of one piece.
+/// The hash of one piece.
 pub type Value = ChainingValue;
 
 /// The value of the piece at `offset`, a multiple of [`PIECE`], of a file of `len` bytes. A file of one piece is the

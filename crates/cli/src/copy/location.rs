@@ -1,4 +1,4 @@
-//! Names on either side of a copy, and what lies under them.
+//! Names on either side of a copy, and the operations on them.
 use crate::error::{CliError, Result};
 use crate::names::{PREFIX, failed, inside, join};
 use penstock_client::{Client, ErrorKind, SetAttributes};
@@ -103,8 +103,8 @@ impl Location {
         })
     }
 
-    /// The name beside it under which it is made. It depends on the name alone, so that a copy that was interrupted is
-    /// found again.
+    /// The temporary name beside it, under which it is made. It depends on the name alone, so that a copy that was
+    /// interrupted is found again.
     pub fn part(&self) -> Result<Location> {
         let base = self
             .base()
@@ -139,7 +139,7 @@ impl Location {
         }
     }
 
-    /// The same, behind symbolic links.
+    /// The same; symbolic links are followed.
     pub fn kind_behind(&self, client: &Client) -> Result<EntryKind> {
         match self {
             Location::Outside(path) => match path.metadata() {
@@ -151,7 +151,7 @@ impl Location {
         }
     }
 
-    /// Mode and time of what is there, behind links.
+    /// Mode and time of the file; symbolic links are followed.
     pub fn marks(&self, client: &Client) -> Result<Marks> {
         match self {
             Location::Outside(path) => path
@@ -168,7 +168,7 @@ impl Location {
         }
     }
 
-    /// Gives it mode and time. Outside, the file creation mask applies.
+    /// Sets mode and time. Outside, the file creation mask applies.
     pub fn set_marks(&self, client: &Client, marks: Marks) -> Result<()> {
         match self {
             Location::Outside(path) => {
@@ -256,7 +256,7 @@ impl Location {
         }
     }
 
-    /// Makes a directory to be filled; one that exists is made writable.
+    /// Makes a directory to be filled; an existing one is made writable.
     pub fn make_dir(&self, client: &Client) -> Result<()> {
         match self {
             Location::Outside(path) => {
@@ -312,9 +312,10 @@ impl Location {
         }
     }
 
-    /// Names what is complete. What has the name already is replaced only if `replace`.
+    /// Gives a complete file its final name. An existing file of that name is replaced only if `replace`.
     pub fn rename(&self, to: &Location, client: &Client, replace: bool) -> Result<()> {
-        // Somebody may have made the target in the meantime. Inside, a moment between this and the rename remains.
+        // Another process may have made the target in the meantime. In Penstock, there is a short time between this
+        // check and the rename.
         if !replace && to.kind(client)? != EntryKind::Nothing {
             return Err(CliError::new(format!("{to} exists by now")).next("--force replaces it"));
         }
@@ -329,7 +330,7 @@ impl Location {
         }
     }
 
-    /// The entries of a directory are on stable storage afterwards.
+    /// Syncs a directory: its entries are on stable storage afterwards.
     pub fn sync_dir(&self, client: &Client) -> Result<()> {
         match self {
             Location::Inside(_) => client.sync_metadata().map_err(CliError::new),
@@ -339,7 +340,7 @@ impl Location {
         }
     }
 
-    /// The name as programs take it, whatever characters are in it.
+    /// The name as programs take it, with any characters.
     pub fn text(&self) -> String {
         match self {
             Location::Inside(path) => format!("{PREFIX}{path}"),
@@ -348,7 +349,7 @@ impl Location {
     }
 }
 
-/// For people: control characters are spelled out.
+/// For people: control characters are escaped.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.text().chars() {

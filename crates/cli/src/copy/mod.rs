@@ -109,7 +109,7 @@ impl From<OnLink> for Links {
 /// What all copies of one command share.
 struct Context<'a> {
     client: &'a Client,
-    /// A signal has come.
+    /// Set when a signal has arrived.
     stop: &'a AtomicBool,
     /// A target that differs is replaced.
     replace: bool,
@@ -191,10 +191,10 @@ impl Report {
         }));
     }
 
-    /// Copies all jobs, makes them durable, and sums up. An error if any file is missing.
+    /// Copies all jobs, makes them durable, and prints the totals. Returns an error if any file is missing.
     fn finish(&self, cx: &Context<'_>, jobs: &[Job]) -> Result<()> {
         let totals = tree::copy(cx, jobs)?;
-        // Names too: after exit code 0 a crash of any host takes nothing back.
+        // Names are synced too: after exit code 0 a crash of any host loses nothing.
         let mut synced = std::collections::BTreeSet::new();
         for job in jobs {
             let parent = job.target.parent();
@@ -288,7 +288,7 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
     };
     let mut jobs = Vec::new();
     for source in sources {
-        // A directory's copy has the target's name, unless the target says that it goes into it: so the same command
+        // A directory's copy has the target's name, unless the target says that it goes into it. So the same command
         // given again means the same.
         let tree = args.recursive && source.kind_behind(&client)? == EntryKind::Directory;
         let into = into_dir || jobs_go_into(args) || (is_dir && !tree);

@@ -1,4 +1,4 @@
-//! What people see while bytes move: a bar on standard error, from the third second on.
+//! A progress bar on standard error, from the third second on.
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ const SILENT: Duration = Duration::from_secs(2);
 pub struct Progress {
     bar: ProgressBar,
     start: Instant,
-    /// JSON is for programs: nothing is drawn.
+    /// False with JSON, which is for programs: nothing is drawn.
     wanted: bool,
     drawn: AtomicBool,
 }
@@ -32,12 +32,12 @@ impl Progress {
         }
     }
 
-    /// There is so much more to do.
+    /// Adds bytes that are to be copied.
     pub fn found(&self, bytes: u64) {
         self.bar.inc_length(bytes);
     }
 
-    /// So much of it is done.
+    /// Adds bytes that were copied.
     pub fn moved(&self, bytes: u64) {
         if self.wanted && self.start.elapsed() > SILENT && !self.drawn.swap(true, Ordering::Relaxed)
         {
@@ -46,7 +46,7 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// Which file is worked on.
+    /// The file that is copied now.
     pub fn at(&self, name: &str) {
         self.bar.set_message(name.to_string());
     }

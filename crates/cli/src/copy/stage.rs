@@ -1,4 +1,4 @@
-//! `penstock stage-in` and `penstock stage-out`: what a job needs, brought in before and out after it.
+//! `penstock stage-in` and `penstock stage-out`: copy a job's input in before it, and its output out after it.
 //!
 //! A list of paths below one directory is copied to the same paths below another. Exit code 0 says that every byte of
 //! every path is on the target's side, synced, read back and equal by checksum. The same command given again goes on.
@@ -44,19 +44,19 @@ const PATH_MAX: usize = 16 << 10;
 /// Most paths of a list.
 const PATHS_MAX: usize = 16 << 20;
 
-/// Which way.
+/// The direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     In,
     Out,
 }
 
-/// Brings paths in or out.
+/// Copies paths in or out.
 pub fn stage(way: Way, args: &StageArgs, named: Option<&Path>) -> Result<()> {
     stage_quietly(way, args, named, false)
 }
 
-/// The same; `quiet`: nothing is said of what went well.
+/// The same; with `quiet`, successful copies print nothing.
 pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bool) -> Result<()> {
     let (from, to) = match way {
         Way::In => (".", "penstock:/"),
@@ -123,7 +123,7 @@ pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bo
         }
         jobs.push(job);
     }
-    // Nothing is made for a list that is refused.
+    // Nothing is made if any path of the list is refused.
     for (job, path) in jobs.iter().zip(outermost(&paths)) {
         if path.as_os_str().is_empty() {
             job.target.make_dirs(client)?;
@@ -170,7 +170,7 @@ fn relative(from: &Location, path: &OsStr) -> Result<PathBuf> {
 /// Paths that are not below another one of them.
 fn outermost(paths: &BTreeSet<PathBuf>) -> Vec<&Path> {
     let mut kept: Vec<&Path> = Vec::new();
-    // In the order of components a directory stands right before all that is below it.
+    // Sorted by components, a directory stands right before everything below it.
     for path in paths {
         if !kept.last().is_some_and(|above| path.starts_with(above)) {
             kept.push(path);

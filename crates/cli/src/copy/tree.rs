@@ -1,8 +1,9 @@
-//! Many files at once: directories are walked while files are copied.
+//! Copies many files at once: directories are walked while files are copied.
 //!
-//! One thread walks and makes directories, a few copy files out of a bounded queue. A directory that the target does not
-//! have yet is filled under its temporary name and renamed when all below it is complete, so that a tree appears as a
-//! whole. Modes and times of directories come last, from the leaves up, because filling a directory changes them.
+//! One thread walks and makes directories; a few others take files from a bounded queue and copy them. A directory that
+//! the target does not have yet is filled under its temporary name. It is renamed when everything below it is complete,
+//! so that a tree appears as a whole. Modes and times of directories are set last, from the leaves up, because filling
+//! a directory changes them.
 use super::file::{self, Outcome};
 use super::location::{EntryKind, Location};
 use super::{Context, Links};
@@ -16,25 +17,25 @@ use std::sync::{Mutex, PoisonError};
 const FILES: usize = 4;
 /// Files found and not begun.
 const QUEUE: usize = 256;
-/// A source and the name its copy gets.
+/// A source and the name of its copy.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub source: Location,
     pub target: Location,
 }
 
-/// What became of all jobs.
+/// The results of all jobs.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Totals {
-    /// Files whose bytes were brought over.
+    /// Files whose bytes were copied.
     pub copied: u64,
-    /// Files that were there already.
+    /// Files that were there already with the same bytes.
     pub same: u64,
     /// Symbolic links that are on the target's side.
     pub links: u64,
     /// Bytes of both.
     pub bytes: u64,
-    /// Bytes of those that were brought over.
+    /// Bytes of the files that were copied.
     pub moved: u64,
     /// Files and directories that were not copied; each has been named.
     pub failed: u64,
@@ -44,19 +45,19 @@ pub struct Totals {
 struct Directory {
     source: Location,
     working: Location,
-    /// The name it gets, if that is another one.
+    /// Its final name, if that differs.
     target: Option<Location>,
 }
 
-/// The directories that the walk is in, innermost first: a link that leads back to one of them would never end.
+/// The directories that the walk is in, innermost first. A link that leads back to one of them would never end.
 struct Within {
     id: (u64, u64),
     outer: Option<Rc<Within>>,
 }
 
-/// Steps into a directory.
+/// Enters a directory.
 fn enter(place: &Location, outer: Option<Rc<Within>>) -> Result<Option<Rc<Within>>> {
-    // Inside, links are not followed.
+    // In Penstock, links are not followed.
     let Location::Outside(path) = place else {
         return Ok(None);
     };
@@ -88,7 +89,7 @@ impl Run<'_> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names what was not copied; the others go on. After a signal only the signal counts.
+    /// Reports what was not copied; the other files go on. After a signal only the signal is reported.
     fn failed(&self, error: &CliError) {
         self.totals().failed += 1;
         if self.cx.interrupted().is_ok() {
@@ -120,7 +121,8 @@ impl Run<'_> {
     }
 }
 
-/// Copies files and whole directories. Fails at once only where nothing can go on; what could not be copied is counted.
+/// Copies files and whole directories. Fails at once only if nothing can go on; a file that could not be copied is
+/// counted.
 pub fn copy(cx: &Context<'_>, jobs: &[Job]) -> Result<Totals> {
     let run = Run {
         cx,
@@ -163,7 +165,7 @@ fn next(receive: &Mutex<Receiver<Job>>) -> Option<Job> {
     receive.recv().ok()
 }
 
-/// What a name is, with links treated as the user wants it. `None`: left out.
+/// The kind of a name, with links treated as the user wants it. `None`: left out.
 fn meant(cx: &Context<'_>, place: &Location, kind: EntryKind) -> Result<Option<EntryKind>> {
     if kind != EntryKind::Link {
         return Ok(Some(kind));
@@ -188,7 +190,7 @@ fn walk(
     while let Some((job, known, within)) = stack.pop() {
         cx.interrupted()?;
         let mut step = || -> Result<()> {
-            // What the user named is meant, even if it is a link.
+            // A name that the user gave is followed, even if it is a link.
             let kind = match known {
                 None => Some(job.source.kind_behind(cx.client)?),
                 Some(kind) => meant(cx, &job.source, kind)?,
@@ -206,7 +208,7 @@ fn walk(
                     let within = enter(&job.source, within.clone())?;
                     let entries = job.source.entries(cx.client)?;
                     let there = job.target.kind_behind(cx.client)?;
-                    // Below a directory that is filled under another name, nothing needs a second one.
+                    // Below a directory that has a temporary name, files and directories need none.
                     let (working, target) = if known.is_none() && there == EntryKind::Nothing {
                         (job.target.part()?, Some(job.target.clone()))
                     } else {
@@ -253,8 +255,8 @@ fn walk(
     Ok(())
 }
 
-/// Makes a link anew, with the same path in it. It is complete from the beginning; one that replaces another is made
-/// under a temporary name, so that there is always one of both.
+/// Makes a link anew, with the same path in it. A link is complete from the beginning. One that replaces another is
+/// made under a temporary name, so that there is always one of both.
 fn copy_link(cx: &Context<'_>, job: &Job) -> Result<()> {
     let path = job.source.link(cx.client)?;
     match job.target.kind(cx.client)? {
@@ -282,14 +284,14 @@ fn copy_link(cx: &Context<'_>, job: &Job) -> Result<()> {
     part.rename(&job.target, cx.client, true)
 }
 
-/// Modes and times of directories from the leaves up; then trees that are whole get their names.
+/// Sets modes and times of directories from the leaves up. Then complete trees get their final names.
 fn finish(run: &Run<'_>, directories: Vec<Directory>) {
     let cx = run.cx;
     let whole = run.totals().failed == 0;
     for directory in directories.into_iter().rev() {
         let done = || -> Result<()> {
             let marks = directory.source.marks(cx.client)?;
-            // Outside, each directory is made durable by itself; inside, all names are at the end.
+            // Outside of Penstock, each directory is synced by itself. In Penstock, all names are synced at the end.
             if !directory.working.is_inside() {
                 directory.working.sync_dir(cx.client)?;
             }

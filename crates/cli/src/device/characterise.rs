@@ -21,21 +21,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Exit code after an interruption, as shells have it.
 const INTERRUPTED: u8 = 130;
-/// Requests and bytes of one load on a model; there, time is virtual. The smallest requests outgrow the write buffers.
+/// Limits on requests and bytes of one load on a model, where time is virtual. Even the smallest requests exceed the
+/// write buffers.
 const MODEL_BOUND: Bound = Bound {
     requests: 10_000,
     bytes: 256 << 20,
     time: u64::MAX,
 };
-/// Requests of one load on a directory.
+/// The most requests of one load on a directory.
 const MOST_REQUESTS: u64 = 1_000_000;
 
 /// Characterise a modelled or real device: order, size, depth, time, idle periods, TRIM, mixtures.
 ///
-/// A grid of sequential and random reads and writes; sequential reads before and after random writes; these over time, before and
-/// after an idle period, and with and without TRIM; mixtures of reads and writes. Directories are measured with direct I/O in a file
-/// without a name, which is gone when the command ends, however it ends. It never takes more than nine tenths
-/// of the free space.
+/// Loads: a grid of sequential and random reads and writes; sequential reads before and after random writes; and
+/// mixtures of reads and writes. Random writes also over time, before and after an idle period, and with and without
+/// TRIM. Directories are measured with direct I/O in a file without a name, which is gone when the command ends,
+/// however it ends. It never takes more than nine tenths of the free space.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -117,7 +118,7 @@ pub fn characterise(args: &CharacteriseArgs) -> Result<ExitCode> {
     let (mut subject, alignment): (Box<dyn Subject>, u64) = if real {
         let target = FileTarget::open(Path::new(&args.target), !args.buffered);
         let target = target.map_err(CliError::new)?;
-        // Of the time a tenth is left for writing the file, and a twentieth for the idle period.
+        // A tenth of the time is reserved for writing the file, and a twentieth for the idle period.
         let nanos = args.time * 1_000_000_000;
         options.idle = args.idle.map_or(nanos / 20, |s| s * 1_000_000_000);
         options.bound = Bound {
@@ -355,7 +356,7 @@ fn draw(folder: &Path, c: &Characteristics) -> Result<()> {
         ),
     ];
     for (file, x, y, lines, logarithmic) in drawings {
-        // A single size, depth or window makes no line.
+        // A single size, depth or window gives no line.
         let points = lines.iter().map(|l| l.1.len()).max().unwrap_or(0);
         if points < 2 {
             continue;

@@ -73,13 +73,13 @@ fn bar(args: &FigureArgs, length: usize) -> ProgressBar {
 
 fn percent(ratio: f64) -> String {
     if !ratio.is_finite() {
-        // Against nothing.
+        // There is no value to compare with.
         return "-".into();
     }
     format!("{:+.1}%", (ratio - 1.0) * 100.0)
 }
 
-/// Pages of a block: the closed form is the limit of large blocks.
+/// Pages of a block; the closed form is the limit of large blocks.
 const BLOCKS: [u32; 4] = [64, 256, 512, 1024];
 
 fn amplified(args: &FigureArgs) -> Result<()> {
@@ -119,7 +119,7 @@ fn amplified(args: &FigureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Ranks from 1 for the largest.
+/// Ranks of the values; 1 for the largest.
 fn ranks(values: &[f64]) -> Vec<usize> {
     values
         .iter()
@@ -146,7 +146,7 @@ fn orders(args: &FigureArgs) -> Result<()> {
     }
     bar.finish_and_clear();
     let rate = |order: usize, load: usize| found[order][load].rate / 1e6;
-    // Over the loads: the mean of the share of the best order's throughput.
+    // The mean over the loads of the share of the best order's throughput.
     let best: Vec<f64> = (0..LOADS.len())
         .map(|l| (0..all.len()).map(|o| rate(o, l)).fold(0.0, f64::max))
         .collect();
@@ -359,10 +359,10 @@ fn times(args: &FigureArgs) -> Result<()> {
 
 /// Requests of one run of the speed figure.
 const SPEED_REQUESTS: u64 = 50_000;
-/// Runs; the median counts.
+/// Runs of the speed figure; their median is used.
 const SPEED_RUNS: usize = 5;
 
-/// Seconds of the processor that this thread has had: what others do on the machine is not in it.
+/// Processor time of this thread in seconds: other programs on the machine do not affect it.
 fn processor_time() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9

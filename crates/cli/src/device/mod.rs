@@ -54,12 +54,12 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Shares of the time of pages: array, bus, queue, collection, map.
+/// Shares of the time of pages, as text: array, bus, queue, collection, map.
 fn shares(spent: &Spent) -> Vec<String> {
     let total = spent.total().max(1) as f64;
     let share = |(_, t): (&str, u64)| format!("{:.1}%", t as f64 * 100.0 / total);
     spent.parts().into_iter().map(share).collect()
 }
 
-/// Names of these columns.
+/// Names of the columns of `shares`.
 const SHARES: [&str; 5] = ["array", "bus", "queue", "collection", "map"];

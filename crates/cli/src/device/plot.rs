@@ -5,12 +5,12 @@ use std::path::Path;
 
 const SIZE: (u32, u32) = (900, 450);
 
-/// What a drawing shows.
+/// One drawing.
 pub struct Drawing<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
-    /// Names and points.
+    /// Names and points of the lines.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
     /// Both axes are logarithmic.
     pub logarithmic: bool,
@@ -24,7 +24,7 @@ pub fn write(path: &Path, drawing: &Drawing<'_>) -> Result<()> {
 
 type Drawn<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Errors of the library borrow what it draws to.
+/// The library's errors borrow the drawing area; this turns them into text.
 fn said(error: impl std::fmt::Display) -> Box<dyn std::error::Error> {
     error.to_string().into()
 }
@@ -48,7 +48,7 @@ fn draw(drawing: &Drawing<'_>) -> Drawn<String> {
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(64);
-        // The two kinds of axes are different types.
+        // The two kinds of axes are different types, so this is a macro.
         macro_rules! series {
             ($chart:expr) => {{
                 let mut chart = $chart.map_err(said)?;

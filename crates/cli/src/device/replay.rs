@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 /// Replay a block trace on a modelled device, each request at its time.
 ///
-/// A line of the trace is `arrival device first-sector sectors type`, as MQSim has it: nanoseconds, a number that is
-/// ignored, 512-byte sectors, and 0 for a write or 1 for a read.
+/// A line of the trace is `arrival device first-sector sectors type`, as MQSim has it. That is nanoseconds, a number
+/// that is ignored, 512-byte sectors, and 0 for a write or 1 for a read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

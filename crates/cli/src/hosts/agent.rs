@@ -1,6 +1,7 @@
-//! An agent: `penstock agent`, which does on its host what `penstock up` and `down` ask over its standard input.
+//! An agent: `penstock agent` does on its host what `penstock up` and `down` ask over its standard input.
 //!
-//! Whatever ends the conversation before [`Request::Keep`] takes back what was done: the end of its input, silence, a signal.
+//! If the conversation ends before [`Request::Keep`], the agent undoes what it did. It ends at the end of input, after
+//! silence, or by a signal.
 use super::here::{self, Here};
 use super::message::{
     Begin, Begun, Hello, IDLE_S, Install, Job, Looked, MAX_LINE, Numbered, Open, Reply, Request,
@@ -31,18 +32,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The file that one `up` or `down` at a time has locked.
+/// The lock file; one `up` or `down` at a time holds its lock.
 const LOCK: &str = "up.lock";
-/// Bytes of it.
+/// The most bytes of it that are read.
 const MAX_LOCK: u64 = 4096;
-/// How often signals are looked for.
+/// How often signals are checked.
 const GLANCE: Duration = Duration::from_millis(200);
-/// A store needs more than that to be of use, and keys and logs have to fit.
+/// Free bytes that a store needs at least, for keys and logs too.
 const LEAST_FREE: u64 = 16 << 20;
 
 /// Serves requests until the input ends.
 pub fn agent() -> Result<()> {
-    // What ends the session of the remote command is not to end the servers. Fails where this leads a session already.
+    // The end of the remote command's session must not end the servers. Fails if this process leads a session already.
     let _ = rustix::process::setsid();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -70,7 +71,7 @@ pub fn agent() -> Result<()> {
     Ok(())
 }
 
-/// Requests as they come, from a thread that reads.
+/// Requests from standard input, read by a thread of its own.
 fn requests() -> Result<Receiver<Numbered<Request>>> {
     let (sender, receiver) = sync_channel(1);
     let read = move || {
@@ -96,7 +97,7 @@ fn requests() -> Result<Receiver<Numbered<Request>>> {
     Ok(receiver)
 }
 
-/// The next request; `None` if there will be none.
+/// The next request; `None` if there are no more.
 fn next(requests: &Receiver<Numbered<Request>>, stop: &AtomicBool) -> Option<Numbered<Request>> {
     let end = Instant::now() + Duration::from_secs(IDLE_S);
     while !stop.load(Ordering::Relaxed) && Instant::now() < end {
@@ -109,7 +110,7 @@ fn next(requests: &Receiver<Numbered<Request>>, stop: &AtomicBool) -> Option<Num
     None
 }
 
-/// Whether it could be said.
+/// Whether it could be written.
 fn say(line: &impl serde::Serialize) -> bool {
     let Ok(text) = serde_json::to_string(line) else {
         return false;
@@ -121,15 +122,15 @@ fn say(line: &impl serde::Serialize) -> bool {
         .is_ok()
 }
 
-/// What an agent has done.
+/// What an agent has done so far, to be undone.
 #[derive(Default)]
 struct Agent {
     host: String,
     claim: Option<Claim>,
-    /// The new deployment's directory: what is in it goes if nothing is kept.
+    /// The new deployment's directory, whose content is removed unless it is to stay.
     new: Option<New>,
     located: Option<Located>,
-    /// Nobody else gets them until the servers start.
+    /// Ports that are reserved until the servers start.
     ports: Vec<TcpListener>,
     start: Option<Start>,
     started: Vec<(Which, Child)>,
@@ -140,7 +141,7 @@ struct Agent {
 /// A directory that did not hold a deployment before.
 struct New {
     dir: PathBuf,
-    /// It was made, not found empty.
+    /// The directory was made, rather than found empty.
     made: bool,
     user: Option<penstock_wire::message::User>,
     group: Option<String>,
@@ -169,7 +170,7 @@ impl Agent {
             }
             Request::Job(job) => self.job(&job).map(done),
             Request::Clean { dir, discard } => {
-                // The claim's lock is in the directory that goes.
+                // The claim's lock file is in the directory that is removed.
                 self.claim = None;
                 job::clean_here(&dir, discard).map(Reply::Cleaned)
             }
@@ -196,7 +197,7 @@ impl Agent {
         self.host.clone_from(&begin.host);
         let made = !dir.exists();
         deployment::make_dir(dir)?;
-        // Nothing is put beside what others have.
+        // No file is added to a directory that others use.
         if !dir.join(LOCK).exists() {
             refuse_used(dir)?;
         }
@@ -354,7 +355,7 @@ impl Agent {
             looked.silent.push((which, said));
             let ours = self.started.iter().any(|(ours, _)| *ours == which);
             let runs = launch::running(&located, which).is_some();
-            // It ran and has ended since: a process that was killed is there for a moment longer.
+            // It ran and has ended since. A process that was killed is still there for a moment.
             if let (false, false, Some(start)) = (ours, runs, &self.start) {
                 let child =
                     launch::start(&located, which, start.trace.as_deref(), &start.replaced)?;
@@ -369,7 +370,7 @@ impl Agent {
         Ok(looked)
     }
 
-    /// Ends what was started, data servers first, and removes what was made.
+    /// Ends the servers that were started, data servers first, and removes what was made.
     fn undo(&mut self) {
         self.kept = false;
         let (meta, data): (Vec<_>, Vec<_>) = std::mem::take(&mut self.started)
@@ -402,7 +403,7 @@ impl Agent {
     }
 }
 
-/// Removes what a start that came to nothing has made.
+/// Removes what a failed start has made.
 fn remove(new: &New) {
     let failed =
         |e: std::io::Error| out::note(format_args!("cannot remove {}: {e}", new.dir.display()));
@@ -421,7 +422,7 @@ fn remove(new: &New) {
     }
 }
 
-/// Fails if something lies in the directory besides the lock.
+/// Fails if the directory holds anything besides the lock file.
 fn refuse_used(dir: &Path) -> Result<()> {
     let failed = |e| CliError::io("look into", dir, e);
     if deployment::is_in(dir) {
@@ -448,7 +449,7 @@ fn free_bytes(dir: &Path) -> Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Whether the server's socket takes connections: it does from the end of its start on.
+/// Whether the server's socket accepts connections, which it does from the end of its start on.
 fn listens(deployment: &Deployment, which: Which) -> bool {
     let address = match which {
         Which::Meta => Some(&deployment.meta.address),
@@ -458,7 +459,7 @@ fn listens(deployment: &Deployment, which: Which) -> bool {
     socket.is_some_and(|path| UnixStream::connect(path).is_ok())
 }
 
-/// What a server that ended said last.
+/// The last lines of the log of a server that ended.
 fn last_words(located: &Located, which: Which) -> String {
     let log = launch::log_file(located, which);
     let text = launch::last_lines(&log);
@@ -475,7 +476,7 @@ fn last_words(located: &Located, which: Which) -> String {
     format!("{text}\n    (its log: {}){full}", log.display())
 }
 
-/// The right of one `up` or `down` at a time to change what is in the directory.
+/// The exclusive right of one `up` or `down` to change the directory.
 struct Claim {
     #[allow(dead_code)] // Its lock ends with it.
     file: File,
@@ -592,7 +593,7 @@ mod tests {
             .to_string();
         assert!(error.contains("another `penstock up`"), "{error}");
         second.undo();
-        // What the first has made is not the second's to remove.
+        // The second claim must not remove what the first has made.
         assert!(dir.join("data-0.key").exists() && !dir.join("authority.key").exists());
         first.undo();
         assert!(!dir.exists());

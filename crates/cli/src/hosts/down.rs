@@ -1,4 +1,4 @@
-//! Servers end on all hosts, and the deployment file goes to all.
+//! Ends servers on all hosts, and copies the deployment file to all.
 use super::message::{Open, Reply, Request};
 use super::session::{self, Failure, Interrupt, Session};
 use super::{ReachArgs, reached};
@@ -11,7 +11,8 @@ use crate::updown;
 use crate::which::Which;
 use penstock_rpc::deployment::Deployment;
 
-/// Ends the servers of all hosts from the metadata server's, else those of this one. Goes on where a host is not reached.
+/// On the metadata server's host, ends the servers of all hosts; elsewhere those of this host. Continues if a host is
+/// not reached.
 pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
     let (mut sessions, mut failures) = opened(located, args)?;
     let (count, killed) = end(located, &mut sessions, &mut failures);
@@ -41,7 +42,7 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
     }
 }
 
-/// Ends servers, those of data first. How many ended, and which had to be killed.
+/// Ends servers, data servers first. Returns how many ended, and which had to be killed.
 fn end(
     located: &Located,
     sessions: &mut [Session],
@@ -70,7 +71,8 @@ fn end(
     (count, killed)
 }
 
-/// Ends the servers of a job's deployment on all hosts, and removes it there. Goes on where a host is not reached, and says so.
+/// Ends the servers of a job's deployment on all hosts, and removes it there. Continues if a host is not reached, and
+/// reports it.
 pub fn clean(located: &Located, args: &ReachArgs, discard: bool) -> Result<Cleaned> {
     let (mut sessions, mut failures) = opened(located, args)?;
     let (ended, _) = end(located, &mut sessions, &mut failures);
@@ -106,7 +108,7 @@ pub fn clean(located: &Located, args: &ReachArgs, discard: bool) -> Result<Clean
     }
 }
 
-/// Brings the deployment file to all hosts, from the metadata server's.
+/// Copies the deployment file from the metadata server's host to all hosts.
 pub fn distribute(located: &Located) -> Result<()> {
     let args = ReachArgs::default();
     let (mut sessions, mut failures) = opened(located, &args)?;
@@ -118,7 +120,7 @@ pub fn distribute(located: &Located) -> Result<()> {
     }
 }
 
-/// Sessions with the hosts that have the deployment open.
+/// Sessions with the hosts, in which the deployment is open.
 fn opened(located: &Located, args: &ReachArgs) -> Result<(Vec<Session>, Vec<Failure>)> {
     let interrupt = Interrupt::catch()?;
     let hosts = reached(located, args.here)?.unwrap_or_default();

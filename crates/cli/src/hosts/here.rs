@@ -12,10 +12,10 @@ struct Interface {
     address: IpAddr,
 }
 
-/// See the module's text.
+/// The names and the interfaces of this host.
 #[derive(Debug)]
 pub struct Here {
-    /// Of the kernel, and of Slurm.
+    /// Names from the kernel and from Slurm.
     names: Vec<String>,
     interfaces: Vec<Interface>,
 }
@@ -40,18 +40,18 @@ impl Here {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// Whether it has this name. Domains are compared where both have one.
+    /// Whether this host has the name. Domains are compared if both names have one.
     pub fn is_called(&self, host: &str) -> bool {
         self.names.iter().any(|name| same_name(name, host))
     }
 
-    /// Whether it has this address, other than loopback.
+    /// Whether this host has the address, other than loopback.
     pub fn has(&self, address: &str) -> bool {
         let address = address.parse::<IpAddr>().ok();
         address.is_some_and(|a| !a.is_loopback() && self.addresses().any(|own| own == a))
     }
 
-    /// Whether `host` means it.
+    /// Whether `host` names this host.
     pub fn is(&self, host: &str) -> bool {
         let resolved = || resolve(host);
         self.is_called(host) || resolved().is_some_and(|a| self.addresses().any(|own| own == a))
@@ -61,7 +61,7 @@ impl Here {
         self.interfaces.iter().map(|i| i.address)
     }
 
-    /// The address that servers take. `hint`: what the host's name stands for elsewhere.
+    /// The address that servers listen on. `hint`: what the host's name resolves to elsewhere.
     pub fn choose(&self, net: Option<&Net>, hint: Option<IpAddr>) -> Result<IpAddr> {
         // IPv4 first: fewer networks have IPv6 everywhere.
         let best = |mut found: Vec<IpAddr>| {
@@ -117,14 +117,14 @@ fn same_name(one: &str, other: &str) -> bool {
     }
 }
 
-/// What a name stands for here.
+/// What a name resolves to here.
 pub fn resolve(host: &str) -> Option<IpAddr> {
     let found: Vec<IpAddr> = (host, 0).to_socket_addrs().ok()?.map(|a| a.ip()).collect();
     let v4 = found.iter().find(|a| a.is_ipv4());
     v4.or(found.first()).copied()
 }
 
-/// Takes `n` free ports of the range; they are free again when the listeners are dropped.
+/// Takes `n` free ports of the range. They are free again when the listeners are dropped.
 pub fn take_ports(address: IpAddr, ports: Ports, n: usize) -> Result<Vec<TcpListener>> {
     let free = |port| TcpListener::bind((address, port)).ok();
     let found: Vec<_> = (ports.first..=ports.last)
@@ -143,13 +143,13 @@ pub fn take_ports(address: IpAddr, ports: Ports, n: usize) -> Result<Vec<TcpList
     Ok(found)
 }
 
-/// Which address of a host.
+/// Which address of a host to use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Net {
-    /// Of this interface.
+    /// One of this interface.
     Interface(String),
-    /// In this network.
+    /// One in this network.
     Network(IpAddr, u8),
 }
 
@@ -214,7 +214,7 @@ impl From<Net> for String {
     }
 }
 
-/// The addresses of all interfaces that are up; no link-local ones, which mean nothing without an interface.
+/// The addresses of all interfaces that are up. Link-local ones are left out: they mean nothing without an interface.
 fn interfaces() -> std::io::Result<Vec<Interface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a place for one pointer.

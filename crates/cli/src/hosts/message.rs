@@ -1,4 +1,4 @@
-//! What is asked of an agent, and its answers: one line of JSON each.
+//! Requests to an agent, and its answers: one line of JSON each.
 use super::here::Net;
 use crate::job::Cleaned;
 use crate::replaced::ReplacedArgs;
@@ -9,22 +9,23 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Bytes of a line: a deployment file has 4 MiB at most, and is longer in JSON.
+/// Longest line in bytes. A deployment file has 4 MiB at most, and is longer in JSON.
 pub const MAX_LINE: u64 = 16 << 20;
-/// How long an agent waits for the next request before it takes back what it did. Whoever asks has shorter limits.
+/// Seconds that an agent waits for the next request before it undoes what it did. Whoever sends requests has shorter
+/// limits.
 pub const IDLE_S: u64 = 120;
 
-/// What an agent says first.
+/// The first message of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Its version.
+    /// The agent's version.
     pub penstock: String,
-    /// Of the protocol of servers and clients.
+    /// Version of the protocol of servers and clients.
     pub protocol: u16,
 }
 
 impl Hello {
-    /// Of this program.
+    /// The message of this program.
     pub fn own() -> Hello {
         Hello {
             penstock: env!("CARGO_PKG_VERSION").into(),
@@ -33,14 +34,14 @@ impl Hello {
     }
 }
 
-/// A request, or the answer to it. Numbers tell the answers of requests apart that nobody waited for.
+/// A request, or the answer to it. Numbers identify answers that arrive after nobody waits for them any more.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Numbered<T> {
     pub number: u64,
     pub what: T,
 }
 
-/// What an agent is asked.
+/// A request to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -50,19 +51,20 @@ pub enum Request {
     Install(Install),
     /// Claim the directory of a deployment that is there.
     Open(Open),
-    /// Start the servers that don't run.
+    /// Start the servers that do not run.
     Start(Start),
-    /// How they do.
+    /// Report the state of the servers.
     Look,
-    /// End these.
+    /// End these servers.
     End(Vec<Which>),
-    /// What was done stays, and others may change the directory. `wait`: the agent stays until the servers that it started have ended.
+    /// Keep what was done; others may change the directory. `wait`: the agent stays until the servers that it started
+    /// have ended.
     Keep { wait: bool },
-    /// Write what a job needs beside its deployment.
+    /// Write the files of a job that are no part of its deployment.
     Job(Job),
     /// End what runs of a job's deployment in this directory, and remove it (`penstock clean`).
     Clean { dir: PathBuf, discard: bool },
-    /// Take back what was done.
+    /// Undo what was done.
     Undo,
 }
 
@@ -71,31 +73,31 @@ pub enum Request {
 pub struct Begin {
     pub dir: PathBuf,
     pub host: String,
-    /// Of this start: two hosts that see it in one file have one directory.
+    /// Identifies this start: two hosts that find the same token in one file share the directory.
     pub token: String,
     pub servers: Vec<Which>,
     pub net: Option<Net>,
-    /// What the host's name stands for where the start was asked for.
+    /// What the host's name resolves to where the start was requested.
     pub hint: Option<IpAddr>,
     pub ports: (u16, u16),
     pub service_user: Option<String>,
     pub group: Option<String>,
 }
 
-/// The answer to it.
+/// The answer to [`Request::Begin`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Begun {
     pub address: IpAddr,
-    /// Of each server, in the order of the request.
+    /// Port and key of each server, in the order of the request.
     pub servers: Vec<(u16, PublicKey)>,
-    /// Made where the metadata server is.
+    /// The authority's key, from the metadata server's host.
     pub authority: Option<PublicKey>,
 }
 
 /// See [`Request::Install`].
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Install {
-    /// With paths relative to the directory.
+    /// Its paths are relative to the directory.
     pub deployment: Deployment,
     /// The bytes of the client key.
     pub client_key: [u8; 32],
@@ -113,16 +115,16 @@ pub struct Open {
     pub dir: PathBuf,
     pub host: String,
     pub token: String,
-    /// Replaces the file there if it differs; with paths relative to the directory.
+    /// Replaces the file there if it differs; its paths are relative to the directory.
     pub deployment: Deployment,
 }
 
 /// See [`Request::Job`].
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Job {
-    /// Where output is to be staged out to; until that is done nobody removes it.
+    /// Where output is to be staged out to. Until that is done the directory is not removed.
     pub unsaved: Option<String>,
-    /// The text of the job's credential, for its ranks on hosts other than the first.
+    /// The job's credential as text, for its ranks on hosts other than the first.
     pub credential: Option<String>,
 }
 
@@ -139,20 +141,20 @@ pub struct Start {
     pub replaced: ReplacedArgs,
 }
 
-/// How the servers of a host do.
+/// The state of the servers of a host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Looked {
-    /// Started by this agent so far.
+    /// Servers that this agent has started so far.
     pub started: Vec<Which>,
-    /// They do not answer yet; with what their logs say last.
+    /// Servers that do not answer yet, with the last line of their logs.
     pub silent: Vec<(Which, String)>,
-    /// They were started and have ended; what they said last.
+    /// A server that was started and has ended, with its last lines.
     pub ended: Option<(Which, String)>,
-    /// What a server recovers now.
+    /// A server that recovers, and what it does now.
     pub recovering: Option<(Which, String)>,
 }
 
-/// What an agent answers.
+/// An answer of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {

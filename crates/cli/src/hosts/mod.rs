@@ -1,9 +1,9 @@
 //! A deployment whose servers are on several hosts.
 //!
-//! Problem: keys must not travel, a start that fails in part must leave nothing behind, and the command or its network may end at
-//! any time. Idea: on each host an agent (`penstock agent`), reached by ssh or another remote command, does what it is asked over
-//! its standard input. If that ends before the agent was told to keep what it did, the agent takes it back
-//! (docs/decisions/0042).
+//! Problem: keys must not travel, and a start that fails in part must leave nothing behind. The command or its network
+//! may end at any time. Idea: on each host runs an agent (`penstock agent`), started by ssh or another remote command.
+//! It reads requests from its standard input. If its input ends before the agent was told to keep what it did, the
+//! agent undoes it (docs/decisions/0042).
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -38,9 +38,9 @@ use names::Ports;
 use penstock_rpc::deployment::Deployment;
 use std::path::{Path, PathBuf};
 
-/// Most hosts of a deployment: each has a session while servers start or end.
+/// The most hosts of a deployment: each has a session while servers start or end.
 pub const MAX_HOSTS: usize = 512;
-/// Names how other hosts are reached, where `--via` doesn't.
+/// The environment variable that says how other hosts are reached, without `--via`.
 pub const VIA: &str = "PENSTOCK_VIA";
 
 /// The hosts of a new deployment.
@@ -53,8 +53,8 @@ pub struct HostsArgs {
     /// The hosts, one a line; `#` begins a comment.
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     pub hostfile: Option<PathBuf>,
-    /// Which address of each host the servers take: an interface (ib0) or a network (10.1.0.0/16) [default: the one that the host's
-    /// name stands for].
+    /// Which address of each host the servers take: an interface (ib0) or a network (10.1.0.0/16) [default: the one
+    /// that the host's name stands for].
     #[arg(long, value_name = "NET")]
     pub net: Option<Net>,
     /// Ports that each host's servers may use; they take free ones [default: 7400-7499].
@@ -63,7 +63,7 @@ pub struct HostsArgs {
 }
 
 impl HostsArgs {
-    /// Whether hosts are named.
+    /// Whether the options name hosts.
     pub fn are_named(&self) -> bool {
         self.hosts.is_some() || self.hostfile.is_some()
     }
@@ -83,7 +83,7 @@ pub struct ReachArgs {
     pub here: bool,
 }
 
-/// How other hosts are reached, with all that was left out.
+/// How other hosts are reached, with defaults filled in.
 pub struct Reach {
     via: Via,
     program: PathBuf,
@@ -123,7 +123,7 @@ pub fn own_name() -> Result<String> {
     Ok(Here::find()?.name().to_owned())
 }
 
-/// Which of a deployment's hosts this one is; `None` where its file names none.
+/// The deployment's host that is this one; `None` if its file names no hosts.
 pub fn here(deployment: &Deployment) -> Result<Option<&str>> {
     let hosts = deployment.hosts();
     if hosts.is_empty() {
@@ -146,7 +146,7 @@ pub fn here(deployment: &Deployment) -> Result<Option<&str>> {
     }
 }
 
-/// The servers of this host: all where the file names no hosts.
+/// The servers of this host; all if the file names no hosts.
 pub fn servers_here(deployment: &Deployment) -> Result<Vec<Which>> {
     Ok(Which::on(deployment, here(deployment)?))
 }
@@ -164,8 +164,8 @@ fn addresses<'a>(deployment: &'a Deployment, host: &'a str) -> impl Iterator<Ite
         })
 }
 
-/// The hosts that a command about this deployment reaches, this one first: all from the metadata server's host, else and with
-/// `--here` this one alone. `None`: its file names no hosts.
+/// The hosts that a command about this deployment reaches, this one first. On the metadata server's host these are all;
+/// elsewhere, and with `--here`, only this one. `None` if the deployment's file names no hosts.
 fn reached(located: &Located, only_here: bool) -> Result<Option<Vec<String>>> {
     let Some(here) = here(&located.deployment)? else {
         return Ok(None);

@@ -1,12 +1,12 @@
-//! Which hosts: lists, files, the nodes of a job.
+//! Names of hosts: lists, files, the nodes of a job.
 use super::{HostsArgs, MAX_HOSTS};
 use crate::error::{CliError, Result};
 use penstock_rpc::deployment::hosts::check_name;
 use std::path::Path;
 
-/// Bytes of a host file that are read.
+/// The most bytes of a host file that are read.
 const MAX_FILE: u64 = 1 << 20;
-/// Names that a message shows.
+/// The most names that a message shows.
 const SHOWN: usize = 8;
 
 /// A range of ports.
@@ -97,11 +97,11 @@ fn in_file(path: &Path) -> Result<Vec<String>> {
         .filter(|word| !word.is_empty())
         .map(str::to_owned)
         .collect();
-    // Before duplicates go: PBS has a line for each rank.
+    // Kept before duplicates are removed: PBS has a line for each rank.
     Ok(hosts)
 }
 
-/// `a,b`, and as Slurm writes it `n[1-3,07],m2`.
+/// Names as `a,b` or as Slurm writes them, `n[1-3,07],m2`.
 fn listed(text: &str) -> Result<Vec<String>> {
     let wrong = || {
         CliError::new(format!(
@@ -116,7 +116,7 @@ fn listed(text: &str) -> Result<Vec<String>> {
     Ok(hosts)
 }
 
-/// Parts between commas that are in no brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -135,7 +135,8 @@ fn split(text: &str) -> Option<Vec<&str>> {
     (!inside && parts.iter().all(|part| !part.is_empty())).then_some(parts)
 }
 
-/// Adds to `hosts` what `rest` stands for behind `before`; `None` if it stands for nothing, or for too many.
+/// Adds to `hosts` the names of the pattern `rest`, each after the prefix `before`. `None` if the pattern is not valid
+/// or has too many names.
 fn expand(before: &str, rest: &str, hosts: &mut Vec<String>) -> Option<()> {
     let Some((plain, behind)) = rest.split_once('[') else {
         hosts.push(format!("{before}{rest}"));
@@ -161,7 +162,7 @@ fn expand(before: &str, rest: &str, hosts: &mut Vec<String>) -> Option<()> {
     Some(())
 }
 
-/// The first few of them, for messages.
+/// The first few items, for messages.
 pub fn some<T: AsRef<str>>(hosts: &[T]) -> String {
     let shown: Vec<&str> = hosts.iter().take(SHOWN).map(AsRef::as_ref).collect();
     match hosts.len().saturating_sub(SHOWN) {

@@ -15,24 +15,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Hosts that something is done for at once.
+/// Hosts that are contacted at the same time.
 const AT_ONCE: usize = 32;
-/// How long a host has to answer at all.
+/// How long a host has for its first answer.
 const REACH: Duration = Duration::from_secs(30);
 /// How long an answer may take: less than agents wait for the next request.
 const ANSWER: Duration = Duration::from_secs(75);
-/// People are told whom a command waits for from then on, and so often.
+/// After this time, and at this interval, people are told which hosts a command waits for.
 const QUIET: Duration = Duration::from_secs(2);
 const TOLD: Duration = Duration::from_secs(5);
-/// How often signals are looked for.
+/// How often signals are checked.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Lines and bytes of what a remote command prints that are kept for messages.
+/// How much of a remote command's output is stored for messages, in lines and bytes.
 const LINES: usize = 8;
 const LINE: usize = 400;
-/// Lines that a host may print before its agent speaks, as from a profile of its shell.
+/// Lines that a host may print before its agent answers, as from a shell profile.
 const GREETING: usize = 200;
 
-/// A host, and the conversation with its agent.
+/// A host, and the connection to its agent.
 pub struct Session {
     pub host: String,
     child: Child,
@@ -42,15 +42,15 @@ pub struct Session {
     stop: Arc<AtomicBool>,
     /// The remote command, for messages.
     command: String,
-    /// Of the last request.
+    /// The number of the last request.
     number: u64,
 }
 
-/// Whether this command is to end: somebody has pressed Ctrl-C.
+/// Whether this command is to end because somebody pressed Ctrl-C.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
-    #[allow(dead_code)] // Signals are caught until the last of it goes.
+    #[allow(dead_code)] // Signals are caught until the last copy is dropped.
     caught: Arc<Caught>,
 }
 
@@ -66,7 +66,8 @@ impl Drop for Caught {
 }
 
 impl Interrupt {
-    /// From now on. A second signal ends the process at once; then agents take back what they did by themselves.
+    /// Catches signals from now on. A second signal ends the process at once; then the agents undo what they did by
+    /// themselves.
     pub fn catch() -> Result<Interrupt> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut caught = Caught::default();
@@ -100,7 +101,7 @@ pub struct Failure {
     pub error: CliError,
 }
 
-/// Sessions with all hosts. The first is this host's: no remote command is needed there.
+/// Sessions with all hosts. The first is this host's, which needs no remote command.
 pub fn open(
     hosts: &[String],
     reach: &Reach,
@@ -128,7 +129,7 @@ pub fn open(
     (sessions, failures)
 }
 
-/// Asks all, and fails with the first host that does.
+/// Sends the request to all; fails with the first host that fails.
 pub fn ask_all(
     sessions: &mut [Session],
     doing: &str,
@@ -141,7 +142,7 @@ pub fn ask_all(
     }
 }
 
-/// Asks all; the answers of those that gave one, in order.
+/// Sends the request to all; returns the answers of those that gave one, in order.
 pub fn ask_each(
     sessions: &mut [Session],
     doing: &str,
@@ -169,7 +170,7 @@ pub fn ask_each(
     (good, failures)
 }
 
-/// The first failure in full, and where else something failed.
+/// An error with the first failure in full and the names of the other hosts that failed.
 pub fn failed(failures: Vec<Failure>) -> Option<CliError> {
     let others: Vec<String> = failures.iter().skip(1).map(|f| f.host.clone()).collect();
     let first = failures.into_iter().next()?;
@@ -186,7 +187,7 @@ pub fn failed(failures: Vec<Failure>) -> Option<CliError> {
     })
 }
 
-/// Runs `f` for each of `items`, [`AT_ONCE`] at a time, and says whom it waits for.
+/// Runs `f` for each of `items`, [`AT_ONCE`] at a time, and reports which it waits for.
 pub fn each<T: Send, R: Send>(
     items: &mut [T],
     doing: &str,
@@ -254,7 +255,7 @@ impl Session {
             (command, "penstock agent".to_owned())
         } else {
             let mut command = reach.via.command(host, &reach.program);
-            // Ctrl-C is for this process, which then has what was done taken back.
+            // Ctrl-C is for this process, which then has the work undone.
             command.process_group(0);
             (command, reach.via.name().to_owned())
         };
@@ -327,7 +328,7 @@ impl Session {
         Err(self.gone("it printed a lot, but none of it comes from an agent"))
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {
         self.number += 1;
         let asked = Numbered {
@@ -344,13 +345,13 @@ impl Session {
         if sent.is_err() {
             return Err(self.gone("it takes no more requests"));
         }
-        // Taking back is what an interrupt asks for.
+        // An interrupt asks for exactly this: to undo.
         let heeds = !matches!(request, Request::Undo);
         let end = Instant::now() + ANSWER;
         loop {
             let line = self.line(end, ANSWER, heeds)?;
             match serde_json::from_str::<Numbered<Reply>>(&line) {
-                // Of a request that an interrupt cut short.
+                // The answer to a request that an interrupt cut short.
                 Ok(answer) if answer.number < self.number => {}
                 Ok(Numbered {
                     what: Reply::Failed { what, next },
@@ -371,7 +372,7 @@ impl Session {
         }
     }
 
-    /// The next line that it prints.
+    /// The next line that the agent prints.
     fn line(&mut self, end: Instant, limit: Duration, heeds: bool) -> Result<String> {
         loop {
             match self.lines.recv_timeout(GLANCE) {
@@ -390,9 +391,9 @@ impl Session {
         }
     }
 
-    /// Why there will be no more answers.
+    /// The error when there will be no more answers.
     fn gone(&mut self, why: &str) -> CliError {
-        // What it printed last may still be on its way.
+        // Its last output may still be on its way.
         std::thread::sleep(GLANCE);
         let status = match self.child.try_wait() {
             Ok(Some(status)) => format!(" ({status})"),
@@ -424,7 +425,7 @@ fn spawn(f: impl FnOnce() + Send + 'static) -> Result<()> {
         .map_err(|e| CliError::new(format!("cannot start a thread: {e}")))
 }
 
-/// A line without its end; `None` at the end, and where it is too long.
+/// A line without its line end; `None` at the end of input, or if it is too long.
 fn bounded_line(input: &mut impl BufRead, limit: u64) -> Option<String> {
     let mut line = Vec::new();
     let n = input.take(limit).read_until(b'\n', &mut line).ok()?;
@@ -444,7 +445,7 @@ fn note(printed: &Mutex<VecDeque<String>>, line: &str) {
     }
 }
 
-/// Another host's text: nothing in it acts on this terminal.
+/// Text of another host, with control characters escaped: nothing in it acts on this terminal.
 pub fn printable(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(penstock_rpc::printable).collect();
     lines.join("\n")

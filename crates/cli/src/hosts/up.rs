@@ -1,4 +1,4 @@
-//! Servers start on all hosts, or on none.
+//! Starts servers on all hosts, or on none.
 use super::message::{Begin, Begun, Install, Job, Looked, Open, Reply, Request, Start};
 use super::session::{self, Interrupt, Session};
 use super::{here, names};
@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long servers that run have to answer over the network.
+/// How long running servers have to answer over the network.
 const NETWORK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(2);
-/// How often agents are asked while a job's input is staged in: more often than they have patience.
+/// How often agents get a request while a job's input is staged in: more often than they time out.
 const ATTEND: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -37,14 +37,14 @@ fn new(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
-/// What is left in a job's directory on each host, besides the deployment.
+/// Files in a job's directory on each host, besides the deployment.
 #[derive(Debug, Clone, Default)]
 pub struct ForJob {
     /// Where output is to be staged out to.
     pub unsaved: Option<String>,
 }
 
-/// Makes a deployment for a job, and has `fill` work with it. Until that is done all hosts would take everything back.
+/// Makes a deployment for a job, and calls `fill` with it. Until `fill` has returned, all hosts would undo everything.
 pub fn for_job(
     args: &UpArgs,
     job: &ForJob,
@@ -66,7 +66,7 @@ pub fn for_job(
     Ok(located)
 }
 
-/// Runs `f` while the agents are asked now and then: they take back what they did when nobody asks them for long.
+/// Runs `f`, and meanwhile sends requests to the agents, which would otherwise time out and undo what they did.
 fn attend<T: Send>(sessions: &mut [Session], f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let work = scope.spawn(f);
@@ -85,7 +85,7 @@ fn attend<T: Send>(sessions: &mut [Session], f: impl FnOnce() -> Result<T> + Sen
     })
 }
 
-/// Makes a deployment and starts its servers. All hosts take that back unless it is kept.
+/// Makes a deployment and starts its servers. All hosts undo that unless it is to stay.
 fn begin(args: &UpArgs, interrupt: &Interrupt) -> Result<(Vec<Session>, Located, usize)> {
     let hosts = names::named(&args.hosts)?;
     if args.reach.here {
@@ -137,7 +137,7 @@ fn begin(args: &UpArgs, interrupt: &Interrupt) -> Result<(Vec<Session>, Located,
     Ok((sessions, located, started))
 }
 
-/// Starts what doesn't run: on all hosts from the metadata server's, else on this one.
+/// Starts what does not run: on all hosts if this is the metadata server's, otherwise on this host.
 fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     let located = service::as_owner(&args.dir, || updown::existing(args))?;
     let all = located.deployment.hosts();
@@ -203,12 +203,12 @@ fn start(args: &UpArgs) -> Result<Start> {
     })
 }
 
-/// Random, so that two starts at the same time differ.
+/// A random token, so that two starts at the same time differ.
 fn token() -> Result<String> {
     Deployment::new_id().map_err(CliError::new)
 }
 
-/// Sessions with all of these hosts, or an error about those that there are none with.
+/// Sessions with all of these hosts, or an error about those that cannot be reached.
 fn reached(hosts: &[String], args: &UpArgs, interrupt: &Interrupt) -> Result<Vec<Session>> {
     let (sessions, failures) = session::open(hosts, &args.reach.reach()?, interrupt);
     if interrupt.came() {
@@ -220,7 +220,7 @@ fn reached(hosts: &[String], args: &UpArgs, interrupt: &Interrupt) -> Result<Vec
     }
 }
 
-/// Runs `f`. If that fails, all hosts take back what they did.
+/// Runs `f`. If that fails, all hosts undo what they did.
 fn all_or_nothing<T>(
     sessions: &mut [Session],
     f: impl FnOnce(&mut [Session]) -> Result<T>,
@@ -240,8 +240,8 @@ fn all_or_nothing<T>(
     Err(error)
 }
 
-/// Has each host claim the directory and make its keys, and writes the deployment file everywhere. Private keys stay on the hosts
-/// that made them; the client key goes to all.
+/// Has each host claim the directory and make its keys, and writes the deployment file on all hosts. Private keys stay
+/// on the hosts that made them; the client key goes to all.
 fn install(
     args: &UpArgs,
     dir: &Path,
@@ -279,7 +279,7 @@ fn install(
     Ok(())
 }
 
-/// Notes addresses and identities of a host's servers.
+/// Stores addresses and identities of a host's servers in the deployment.
 fn take(dir: &Path, deployment: &mut Deployment, host: &str, begun: &Begun) -> Result<()> {
     let servers = Which::on(deployment, Some(host));
     if servers.len() != begun.servers.len() {
@@ -314,7 +314,7 @@ fn unexpected(host: &str) -> CliError {
     ))
 }
 
-/// Starts the servers of these hosts that don't run and waits until all answer. How many were started.
+/// Starts the servers of these hosts that do not run, and waits until all answer. Returns how many were started.
 fn run(
     located: &Located,
     sessions: &mut [Session],
@@ -363,7 +363,7 @@ fn run(
     Ok(started)
 }
 
-/// How all servers do, or what one said that has ended.
+/// The state of all servers, or the last words of one that ended.
 fn looked(sessions: &mut [Session]) -> Result<Vec<(String, Looked)>> {
     let replies = session::ask_all(sessions, "starting", |_| Request::Look)?;
     let mut all = Vec::new();
@@ -385,7 +385,7 @@ fn looked(sessions: &mut [Session]) -> Result<Vec<(String, Looked)>> {
     Ok(all)
 }
 
-/// Servers run; can they be reached from here?
+/// Checks that the running servers can be reached from here.
 fn reach_all(located: &Located, interrupt: &Interrupt) -> Result<()> {
     let deployment = &located.deployment;
     let end = Instant::now() + NETWORK;
@@ -416,7 +416,7 @@ fn reach_all(located: &Located, interrupt: &Interrupt) -> Result<()> {
     }
 }
 
-/// What was done stays.
+/// Tells all agents to keep what was done.
 fn keep(args: &UpArgs, sessions: &mut [Session]) -> Result<()> {
     let wait = args.reach.reach()?.via.ends_what_it_started();
     all_or_nothing(sessions, |sessions| {
@@ -429,7 +429,7 @@ fn keep(args: &UpArgs, sessions: &mut [Session]) -> Result<()> {
     })
 }
 
-/// Says what was done.
+/// Prints what was done.
 fn told(sessions: &[Session], located: &Located, started: usize) {
     let dir = located.dir().display();
     let on = match sessions {

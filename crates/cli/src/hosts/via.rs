@@ -2,8 +2,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What ssh is told: no questions, since nobody could answer them on so many hosts; nothing of the user's is lent to the other
-/// host; a connection that was cut ends within 15 s.
+/// Options of ssh: no questions, since nobody could answer them on so many hosts. The user's agent, display and ports
+/// are not forwarded to the other host. A connection that was cut ends within 15 s.
 const SSH: [&str; 13] = [
     "-a",
     "-x",
@@ -19,7 +19,7 @@ const SSH: [&str; 13] = [
     "-o",
     "ClearAllForwardings=yes",
 ];
-/// A step beside others of the job, with none of its memory.
+/// Options of srun: a step beside others of the job, with none of its memory.
 const SRUN: [&str; 7] = [
     "--nodes=1",
     "--ntasks=1",
@@ -71,10 +71,10 @@ impl std::fmt::Display for Via {
 }
 
 impl Via {
-    /// The command that runs `program agent` on `host`. No shell of this host sees any of it.
+    /// The command that runs `program agent` on `host`. No shell of this host interprets any of it.
     pub fn command(&self, host: &str, program: &Path) -> Command {
         let program = program.display().to_string();
-        // The other host's shell reads it.
+        // The other host's shell interprets it.
         let line = format!("exec {} agent", quoted(&program));
         match self {
             Via::Ssh => {
@@ -105,7 +105,7 @@ impl Via {
         }
     }
 
-    /// Whether what was started on the host ends with the remote command, as a step of Slurm does.
+    /// Whether processes started on the host end with the remote command, as those of a Slurm step do.
     pub fn ends_what_it_started(&self) -> bool {
         *self == Via::Srun
     }
@@ -120,7 +120,7 @@ impl Via {
     }
 }
 
-/// A word as a shell reads it.
+/// A word, quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
     if word.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! `penstock profile`: how much faster sequential access is than random access.
+//! `penstock profile`: measures how much faster sequential access is than random access.
 mod plot;
 mod priority;
 mod served;
@@ -25,7 +25,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Targets that begin so are models.
+/// Targets with this prefix are models.
 const MODEL: &str = "model:";
 /// Exit code after an interruption, as shells have it.
 const INTERRUPTED: u8 = 130;
@@ -226,10 +226,10 @@ fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_position(progress.done);
 }
 
-/// A ratio that is not known to this part of it varies.
+/// If a ratio's relative error is larger, the report says that times vary.
 const VARY: f64 = 0.05;
 
-/// Sizes that the table for people shows, of all that were profiled.
+/// Sizes that the table for people shows.
 const SHOWN: usize = 12;
 
 fn to_text(p: &Profile) -> String {

@@ -24,7 +24,7 @@ pub fn draw(profile: &Profile) -> Result<String, Error> {
     Ok(svg)
 }
 
-/// Errors of the library borrow what it draws to.
+/// The library's errors borrow the drawing area; this turns them into text.
 fn said(error: impl std::fmt::Display) -> Error {
     error.to_string().into()
 }

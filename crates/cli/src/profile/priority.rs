@@ -1,9 +1,9 @@
-//! Yielding to others.
+//! Low priority for the processor and the disk.
 use rustix::io::Errno;
 use std::io::Result;
 
-/// The processor only when nobody else wants it, the disk only when it is idle (where the disk's scheduler knows
-/// priorities, as BFQ does).
+/// Uses the processor only when nobody else wants it, and the disk only when it is idle. The latter needs a disk
+/// scheduler with priorities, such as BFQ.
 pub fn lower() -> Result<()> {
     rustix::process::setpriority_process(None, 19)?;
     const WHO_PROCESS: libc::c_int = 1;

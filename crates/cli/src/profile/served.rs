@@ -1,7 +1,7 @@
-//! A data server as a target: a new file on one server, by requests, on the real clock.
+//! A data server as a target: requests to a new file on one server, on the real clock.
 //!
-//! What is measured is the device and what the way to it costs, so a modelled device is best slowed down
-//! (`penstock up --time-scale 0.1`): the ratio is of times, and those of a slow device hide the way.
+//! The measurement includes the device and the cost of the path to it. So slow a modelled device down
+//! (`penstock up --time-scale 0.1`): then the device's times dominate the ratio.
 use super::{Op, ProfileError, Target};
 use crate::connect;
 use crate::deployment::Located;
@@ -11,7 +11,7 @@ use penstock_client::{Client, CreateOptions, File, Form, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target as Memory};
 use std::time::Instant;
 
-/// See the module's text. The file is gone when this is dropped.
+/// A new file on one data server, as a target of measurements. The file is removed when this is dropped.
 pub struct ServedTarget {
     client: Client,
     file: File,
@@ -20,7 +20,7 @@ pub struct ServedTarget {
 }
 
 impl ServedTarget {
-    /// Makes the file; there must be none of this name.
+    /// Makes the file; no file may have this name.
     pub fn make(located: &Located, path: &str) -> Result<ServedTarget> {
         let client = connect::client(located)?;
         let how = OpenOptions {

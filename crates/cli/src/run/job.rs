@@ -1,8 +1,8 @@
-//! `penstock run --job`: a deployment over the local disks of the job's nodes, for the time of one program.
+//! `penstock run --job`: a deployment over the local disks of the job's nodes, which lives as long as one program.
 //!
-//! It is made as `penstock up --hosts` makes one, filled as by `penstock stage-in`, emptied as by `penstock stage-out`, and removed
-//! as by `penstock clean`. Until it is filled all hosts take it back whatever happens. From then on the file `unsaved` says that its
-//! output is to be staged out, and only that, or `clean --discard`, removes it.
+//! It is made like that of `penstock up --hosts`, filled by `penstock stage-in`, emptied by `penstock stage-out`, and
+//! removed by `penstock clean`. Until it is filled, all hosts undo everything after any failure. From then on the file
+//! `unsaved` says that its output is to be staged out. Only staging out, or `clean --discard`, then removes it.
 use super::RunArgs;
 use crate::copy::{self, OnLink, StageArgs, Way};
 use crate::deployment::Located;
@@ -18,7 +18,7 @@ use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What a run over the disks of a job's nodes is told.
+/// Options of a run over the disks of a job's nodes.
 #[derive(Debug, Args)]
 pub struct JobArgs {
     /// Make a file system over the local disks of the job's nodes (--store names the disk), and remove it afterwards. Without
@@ -35,20 +35,20 @@ pub struct JobArgs {
     pub stage_out: Option<PathBuf>,
     #[command(flatten)]
     pub hosts: HostsArgs,
-    /// How a command is run on another host: ssh, srun, or words with {host} and {command} [default: $PENSTOCK_VIA; in a job of Slurm
-    /// srun, else ssh].
+    /// How to run a command on another host: ssh, srun, or words with {host} and {command} [default: $PENSTOCK_VIA; in
+    /// a Slurm job srun, else ssh].
     #[arg(long, value_name = "HOW", requires = "job")]
     pub via: Option<Via>,
 }
 
-/// The deployment of a job, which runs.
+/// The running deployment of a job.
 pub struct Deployed {
     pub located: Located,
     id: Id,
     base: PathBuf,
     reach: ReachArgs,
     out: Option<PathBuf>,
-    /// The program may have written.
+    /// The program has started and may have written.
     pub used: bool,
     over: bool,
 }
@@ -58,7 +58,7 @@ pub fn in_slurm() -> bool {
     std::env::var_os("SLURM_JOB_ID").is_some()
 }
 
-/// Refuses what is for `--job` alone.
+/// Refuses options that are for `--job` alone.
 pub fn refuse_without(job: &JobArgs) -> Result<()> {
     let hosts = &job.hosts;
     if job.job.is_none() && (hosts.are_named() || hosts.net.is_some() || hosts.ports.is_some()) {
@@ -70,7 +70,7 @@ pub fn refuse_without(job: &JobArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes it, and brings the input in.
+/// Makes the deployment, and stages the input in.
 pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deployed> {
     let job = &args.job;
     let id = match named {
@@ -100,7 +100,7 @@ pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deplo
             hosts.hosts = Some("job".into());
         } else {
             hosts.hosts = Some(hosts::own_name()?);
-            // There is nobody else to reach it.
+            // No other host has to reach it.
             hosts.net = hosts.net.or_else(|| "lo".parse().ok());
         }
     }
@@ -123,7 +123,7 @@ pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deplo
         transport: None,
         munge: None,
         group: None,
-        // The job's user, also where that is root.
+        // The job's user, even if that is root.
         service_user: rustix::process::geteuid().is_root().then(|| "0".into()),
         memory: false,
         replaced: ReplacedArgs::default(),
@@ -161,7 +161,7 @@ pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deplo
     Ok(deployed)
 }
 
-/// The directory that output goes to, which has to be there and to take files before a program works for it.
+/// The output directory. It must exist and be writable before the program starts.
 fn target(to: &Path) -> Result<PathBuf> {
     let to = std::path::absolute(to).map_err(|e| CliError::io("find", to, e))?;
     std::fs::create_dir_all(&to).map_err(|e| CliError::io("make", &to, e))?;
@@ -185,7 +185,7 @@ fn fill(located: &Located, from: Option<&Path>, quiet: bool) -> Result<()> {
     stage(Way::In, from.into(), INPUT.into(), located, quiet)
 }
 
-/// All that is in `from`.
+/// Stages everything that is in `from`.
 fn stage(way: Way, from: OsString, to: OsString, located: &Located, quiet: bool) -> Result<()> {
     let all = StageArgs {
         paths: vec![".".into()],
@@ -200,13 +200,13 @@ fn stage(way: Way, from: OsString, to: OsString, located: &Located, quiet: bool)
 }
 
 impl Deployed {
-    /// The file by which ranks on other hosts prove who they are.
+    /// The credential file with which ranks on other hosts prove their user.
     pub fn credential(&self) -> Option<PathBuf> {
         let several = self.located.deployment.hosts().len() > 1;
         several.then(|| self.located.dir().join(CREDENTIAL))
     }
 
-    /// The command that clears up behind a run that was killed.
+    /// The command that cleans up after a run that was killed.
     fn clean_words(&self) -> Vec<String> {
         let mut words = vec![
             "clean".to_owned(),
@@ -219,7 +219,8 @@ impl Deployed {
         words
     }
 
-    /// Brings the output out, ends the servers and removes all. If the output could not be brought out, it stays, with an error.
+    /// Stages the output out, ends the servers and removes everything. If the output cannot be staged out, it stays,
+    /// with an error.
     pub fn end(mut self, quiet: bool) -> Result<()> {
         self.over = true;
         if let Some(to) = &self.out {
@@ -232,7 +233,7 @@ impl Deployed {
             );
             if let Err(error) = out {
                 let (what, _) = error.into_parts();
-                // Its servers have made all durable when they have ended.
+                // When its servers have ended, everything is durable.
                 if let Err(e) = hosts::clean(&self.located, &self.reach, false) {
                     out::note(e);
                 }
@@ -243,7 +244,7 @@ impl Deployed {
             }
         }
         if let Err(e) = hosts::clean(&self.located, &self.reach, true) {
-            // The program has run, and its output is where it was to go.
+            // The program has run, and its output was staged out.
             out::note(format_args!(
                 "not all was removed: {e}\n  `penstock clean --job {} --store {} --discard` on each host removes the rest",
                 self.id,
@@ -259,7 +260,7 @@ impl Drop for Deployed {
         if self.over {
             return;
         }
-        // Something failed between the start of the servers and the end of the program.
+        // A step between the start of the servers and the end of the program failed.
         if let Err(e) = hosts::clean(&self.located, &self.reach, !self.used) {
             out::note(e);
         }

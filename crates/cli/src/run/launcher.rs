@@ -1,9 +1,9 @@
-//! Which launcher belongs to a program.
+//! Finds the launcher that belongs to a program.
 //!
-//! Ranks started by the launcher of another MPI see a world of one rank each. So the MPI library that the program
-//! would load decides: the dynamic loader is asked for it (`ldd`), or, for Python, the interpreter is asked what
-//! mpi4py loads. The launcher is then the one installed beside that library. One that the user names has to fit it
-//! (docs/decisions/0035), and `srun` is told which interface the library needs.
+//! Ranks started by the launcher of another MPI each see a world of one rank. So the MPI library that the program would
+//! load decides. The dynamic loader is asked for it (`ldd`), or, for Python, the interpreter is asked what mpi4py
+//! loads. The launcher is then the one installed beside that library. A launcher that the user names must fit it
+//! (docs/decisions/0035). `srun` is told which interface the library needs.
 use crate::error::{CliError, Result};
 use penstock_mpiio::{Pmi, TASK_FARM};
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// MPI families that differ in what this command has to tell them.
+/// MPI families that need different settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// MPICH and what shares its ABI or its launcher.
@@ -36,7 +36,8 @@ pub struct Launcher {
     pub path: PathBuf,
 }
 
-/// Library names and what they are. The standard ABI's library says no more than that it is MPI: its launcher tells.
+/// Names of MPI libraries and their families. The standard ABI's library only shows that it is MPI; its launcher tells
+/// the family.
 fn family_of(soname: &str) -> Option<Family> {
     let is = |name: &str| soname == name || soname.starts_with(&format!("{name}."));
     if is("libmpi.so.12") || is("libmpich.so.12") || is("libmpi_abi.so") {
@@ -92,7 +93,7 @@ pub fn library_of(program: &Path) -> Result<Library> {
         return if is_python(&interpreter) {
             python_library(&interpreter)
         } else if is_python(program) {
-            // A shim, as pyenv's, that starts the Python of this directory.
+            // A shim, as of pyenv, that starts the Python of this directory.
             python_library(program)
         } else {
             Err(unknown(program, "it is a script"))
@@ -120,7 +121,7 @@ fn unknown(program: &Path, why: &str) -> CliError {
     .next("name the launcher, for example --launcher mpiexec.mpich or --launcher srun")
 }
 
-/// What the loader's list says about MPI.
+/// What the loader's list shows about MPI.
 #[derive(Debug, PartialEq, Eq)]
 enum Listed {
     Found(Library),
@@ -183,7 +184,7 @@ fn is_python(program: &Path) -> bool {
         .is_some_and(|name| name.starts_with("python") || name.starts_with("pypy"))
 }
 
-/// Loads mpi4py without starting MPI and prints the MPI library that is then mapped.
+/// Loads mpi4py without initialising MPI and prints the MPI library that is then mapped.
 const ASK_PYTHON: &str = "
 import mpi4py
 mpi4py.rc.initialize = False
@@ -219,7 +220,7 @@ fn python_library(python: &Path) -> Result<Library> {
 fn run_quietly(command: &mut Command) -> std::result::Result<String, String> {
     let done = command.output().map_err(|e| e.to_string())?;
     if !done.status.success() {
-        // ldd says "not a dynamic executable" with a bad status: that is an answer, not a failure.
+        // ldd says "not a dynamic executable" with a nonzero status, which is an answer and no failure.
         let text = String::from_utf8_lossy(&done.stderr);
         if text.contains("not a dynamic executable") {
             return Ok(String::new());
@@ -229,15 +230,15 @@ fn run_quietly(command: &mut Command) -> std::result::Result<String, String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Programs that contain an MPI library contain this name of its first communicator.
+/// Programs with a statically linked MPI library contain this name of its first communicator.
 const LINKED: &[u8] = b"MPI_COMM_WORLD\0";
 
-/// An error for a program with an MPI library linked into it. Asked of programs that load none.
+/// Returns an error for a program with a statically linked MPI library. Called for programs that load none.
 pub fn refuse_static(program: &Path) -> Result<()> {
     let io = |e| CliError::io("read", program, e);
     let mut file = std::fs::File::open(program).map_err(io)?;
     let mut bytes = vec![0; 1 << 20];
-    // What may be the beginning of the name is looked at again.
+    // The end of the buffer may be the beginning of the name, so it is searched again.
     let mut kept = 0;
     loop {
         let n = file.read(&mut bytes[kept..]).map_err(io)?;
@@ -257,14 +258,14 @@ pub fn refuse_static(program: &Path) -> Result<()> {
     }
 }
 
-/// What `library` needs of its launcher.
+/// The interface that `library` needs of its launcher.
 fn pmi_of(library: &Library) -> Pmi {
     let listed = run_quietly(Command::new("ldd").arg(&library.path)).unwrap_or_default();
     let path = library.path.to_string_lossy();
     Pmi::of(listed.split_whitespace().chain([&*path]))
 }
 
-/// An error if ranks of this library would be programs of one rank each under the launcher that the user named.
+/// Returns an error if the launcher that the user named would start each rank of this library as a program of its own.
 pub fn require_fit(program: &Path, library: &Library, launcher: &Launcher) -> Result<()> {
     if launcher.family == Family::Other {
         return Ok(());
@@ -292,7 +293,7 @@ pub fn is_srun(launcher: &Launcher) -> bool {
     launcher.path.file_name() == Some(OsStr::new("srun"))
 }
 
-/// What `srun` has to be told beside the user's arguments, so that ranks of this library find each other.
+/// The option of `srun` with which ranks of this library find each other, besides the user's arguments.
 pub fn srun_plugin(
     library: &Library,
     srun: &Path,
@@ -314,7 +315,7 @@ pub fn srun_plugin(
             _ => Ok(None),
         };
     }
-    // Sites set it for their usual MPI library. An argument overrides it.
+    // Sites set this variable for their usual MPI library. An argument overrides it.
     let usual = std::env::var("SLURM_MPI_TYPE").ok();
     let usual = usual.filter(|plugin| !plugin.is_empty());
     if usual.is_some_and(|plugin| needed.is_served_by(&plugin) != Some(false)) {
@@ -322,12 +323,12 @@ pub fn srun_plugin(
     }
     let listed = Command::new(srun).arg("--mpi=list").output();
     let listed = listed.map_or(String::new(), |done| {
-        // Older ones list them on standard error.
+        // Older versions list them on standard error.
         let both = [done.stdout, done.stderr].concat();
         String::from_utf8_lossy(&both).into_owned()
     });
     let has = |plugin: &str| listed.split_whitespace().any(|word| word == plugin);
-    // Every Slurm has `none`: without it this is no list.
+    // Every Slurm has `none`: a text without it is no such list.
     if has("none") && !has(needed.name()) {
         return Err(told("which is not installed").next(
             "install it, or leave out --launcher: the MPI library's own launcher starts ranks in a job of Slurm, too",
@@ -377,7 +378,7 @@ pub fn beside(library: &Library) -> Result<Launcher> {
                 continue;
             }
             let family = family_of_launcher(&path);
-            // The standard ABI's library may be anybody's: the launcher beside it is the right one.
+            // The standard ABI's library may belong to any MPI: the launcher beside it is the right one.
             let any = library.path.to_string_lossy().contains("libmpi_abi");
             if family == library.family || any && family != Family::Other {
                 return Ok(Launcher { family, path });
@@ -405,7 +406,7 @@ pub fn named(name: &OsStr) -> Result<Launcher> {
     })
 }
 
-/// By name where the name says it, otherwise by what `--version` prints.
+/// By its name if that is known, otherwise by the output of `--version`.
 fn family_of_launcher(path: &Path) -> Family {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     if name.ends_with(".openmpi") {
@@ -449,7 +450,7 @@ mod tests {
             library_in(missing),
             Listed::Missing("libmpi_abi.so.1".into())
         );
-        // Open MPI 1.x's libmpi.so.1 and Fortran wrappers are no answer.
+        // Open MPI 1.x's libmpi.so.1 and Fortran wrappers must not match.
         assert_eq!(
             library_in("\tlibmpi.so.1 => /x/libmpi.so.1 (0x0)\n\tlibmpifh.so.12 => /x (0x0)\n"),
             Listed::None

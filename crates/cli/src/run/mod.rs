@@ -1,8 +1,8 @@
-//! `penstock run`: a program under its launcher, with its I/O through Penstock.
+//! `penstock run`: starts a program under its launcher, with its I/O through Penstock.
 //!
-//! The embedded deployment's servers live in this process. The launcher is its child; the ranks get the library
-//! preloaded by `env` in the launcher's command line, so that neither the launcher nor its helpers carry it, and
-//! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
+//! The embedded deployment's servers are threads of this process. The launcher is its child. `env` in the launcher's
+//! command line preloads the library into the ranks. So neither the launcher nor its helpers load it, and it reaches
+//! other hosts. A [`watcher::Watcher`] cleans up if this process is killed outright.
 mod job;
 mod launcher;
 mod oversubscription;
@@ -106,7 +106,7 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
-/// Methods by the names they have in hints.
+/// Methods by their names in hints.
 fn methods() -> PossibleValuesParser {
     penstock_mpiio::method_values()
         .map(|(name, summary)| PossibleValue::new(name).help(summary))
@@ -117,11 +117,11 @@ fn methods() -> PossibleValuesParser {
 /// Where the program's files are.
 enum FileLocation {
     Direct,
-    /// Servers of somebody else.
+    /// On servers that run already.
     Running(Located),
-    /// Servers of this run's own, on the hosts of its job.
+    /// On this run's own servers, on the hosts of its job.
     Job(job::Deployed),
-    /// Servers in this process.
+    /// On servers in this process.
     Embedded {
         located: Located,
         servers: Servers,
@@ -137,7 +137,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let program = launcher::find_program(program)?;
     let (family, launcher, plugin) = choose_launcher(args, &program)?;
     let library = preload::library()?;
-    // From here on signals wait for the loop below, so that nothing is left half cleared.
+    // From here on the loop below handles signals, so that cleaning up is always completed.
     let mut signals = SignalsInfo::<WithOrigin>::new([
         SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD,
     ])
@@ -217,7 +217,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     if let Err(why) = report::keep(kept(args, started, status, summary))
         && !args.quiet
     {
-        // The run is what it was.
+        // A report that cannot be stored does not change the run's result.
         out::note(format_args!(
             "`penstock report` will not have this run: {why}"
         ));
@@ -234,7 +234,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     })
 }
 
-/// What `penstock report` tells of a run.
+/// The stored report of a run for `penstock report`.
 fn kept(args: &RunArgs, started: SystemTime, status: ExitStatus, summary: Report) -> Kept {
     let since = started
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -256,7 +256,7 @@ fn kept(args: &RunArgs, started: SystemTime, status: ExitStatus, summary: Report
     }
 }
 
-/// The program's MPI family, the launcher for it, and what that has to be told of the program's MPI library.
+/// The program's MPI family, its launcher, and the launcher's arguments for the program's MPI library.
 fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, Option<String>)> {
     let library = launcher::library_of(program);
     if library.is_err() {
@@ -286,7 +286,7 @@ fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, 
     }
 }
 
-/// A directory that disappears with the run, however it ends.
+/// A directory that is removed with the run, however it ends.
 fn temporary_directory(base: &Path, watcher: &mut Watcher) -> Result<tempfile::TempDir> {
     let dir = tempfile::Builder::new()
         .prefix("penstock-run-")
@@ -304,7 +304,7 @@ fn only_for_new(option: &str, path: &Path) -> CliError {
     .next("leave one of the two out")
 }
 
-/// An error if an option asks for another shape than the deployment at `path` has had since it was made.
+/// An error if an option asks for another shape than that of the existing deployment at `path`.
 fn refuse_shape(args: &RunArgs, path: &Path) -> Result<()> {
     let shape = [
         (args.shape.servers.is_some(), "--servers"),
@@ -387,7 +387,7 @@ fn place(
         file: None,
         trace: trace.as_deref(),
         audit: args.keep.then_some(logs.as_path()),
-        // What is removed at the end needs no looking after.
+        // Stores that are removed at the end need no maintenance.
         stores: args.keep.then(|| Stores {
             replaced: &none,
             stop: std::sync::Arc::default(),
@@ -398,7 +398,7 @@ fn place(
 }
 
 impl FileLocation {
-    /// Ends what this run has of its own. False if output could not be brought out.
+    /// Ends the servers and mounts of this run. False if output could not be staged out.
     fn end(self, args: &RunArgs) -> bool {
         match self {
             FileLocation::Embedded { located, servers } => {
@@ -431,7 +431,7 @@ impl FileLocation {
         }
     }
 
-    /// What this run's own data servers have done so far; `None` where there are none or they don't answer.
+    /// The counters of this run's own data servers so far; `None` if there are none or they do not answer.
     fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
         match self {
             FileLocation::Embedded { located, .. } => {
@@ -442,12 +442,12 @@ impl FileLocation {
     }
 }
 
-/// Where plain paths are Penstock's.
+/// Where plain paths lead to Penstock.
 enum Mount {
     None,
-    /// Somebody's mount, or a prefix without one.
+    /// An existing mount, or a prefix without one.
     There(PathBuf),
-    /// This run's own.
+    /// This run's own mount.
     Own(Temporary),
 }
 
@@ -461,7 +461,8 @@ impl Mount {
     }
 }
 
-/// The mount that the program sees: the one that is named, made if it is an empty directory, or one that there is.
+/// The mount that the program sees: the one that is named, or an existing one. If the named directory is empty and
+/// nothing is mounted there, it is mounted.
 fn mount_for(args: &RunArgs, place: &FileLocation, watcher: &mut Watcher) -> Result<Mount> {
     let Some(located) = place.located() else {
         return Ok(Mount::None);
@@ -486,7 +487,7 @@ fn mount_for(args: &RunArgs, place: &FileLocation, watcher: &mut Watcher) -> Res
             .next("name that one with --deployment, or another directory with --mount"));
         }
         Some(_) => {}
-        // A prefix only: MPI-IO alone finds it.
+        // A prefix only: it works for MPI-IO alone.
         None if !directory.is_dir() => return Ok(Mount::There(directory)),
         None => {}
     }
@@ -502,7 +503,7 @@ fn mount_for(args: &RunArgs, place: &FileLocation, watcher: &mut Watcher) -> Res
     }
 }
 
-/// What the ranks find in their environment.
+/// The environment of the ranks.
 fn rank_environment(
     args: &RunArgs,
     place: &FileLocation,
@@ -522,7 +523,7 @@ fn rank_environment(
     if let Some(method) = &args.method {
         set("PENSTOCK_METHOD", method.into());
     }
-    // Launchers do not pass everything on to other hosts.
+    // Launchers do not pass all variables on to other hosts.
     if let Some(farm) = std::env::var_os(TASK_FARM) {
         set(TASK_FARM, farm);
     }
@@ -549,12 +550,13 @@ fn rank_environment(
     Ok(environment)
 }
 
-/// How long the launcher has to end after a second request to end.
+/// How long the launcher has to end after the second request to end.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long a job's program has to end when the job's time is nearly up.
 const LAST: Duration = Duration::from_secs(60);
 
-/// Waits for the launcher and passes signals on to it. SIGUSR1 ends it where it says that a job's time is up.
+/// Waits for the launcher and passes signals on to it. SIGUSR1 ends it if that signal means that a job's time is nearly
+/// up.
 fn wait(
     child: &mut Child,
     signals: &mut SignalsInfo<WithOrigin>,
@@ -577,7 +579,7 @@ fn wait(
                 }
                 continue;
             }
-            // From the terminal (Ctrl-C) the launcher, in the same process group, has it already.
+            // A Ctrl-C at the terminal has reached the launcher already: it is in the same process group.
             if origin.cause != Cause::Kernel {
                 let signal = rustix::process::Signal::from_named_raw(origin.signal);
                 let process = child.id().try_into().ok().and_then(Process::find);
@@ -598,7 +600,7 @@ fn wait(
     }
 }
 
-/// As shells say it: the exit code, or 128 and the signal.
+/// The exit code as shells report it: that of the process, or 128 and the signal.
 fn code_of(status: ExitStatus) -> i32 {
     status
         .code()

@@ -1,7 +1,7 @@
-//! Settings for more ranks than cores.
+//! Settings for oversubscription: more ranks than cores.
 //!
-//! MPI libraries wait by polling. With more ranks than cores a waiting rank keeps the one it waits for from running:
-//! a barrier of MPICH with 4 ranks on 2 cores takes 6 ms, and 20 µs with the settings below.
+//! MPI libraries wait by polling. With oversubscription a polling rank keeps the rank it waits for from running. A
+//! barrier of MPICH with 4 ranks on 2 cores takes 6 ms, and 20 µs with the settings below.
 use super::launcher::Family;
 use std::ffi::OsString;
 
@@ -12,17 +12,17 @@ const MPICH: [(&str, &str); 3] = [
     ("MPIR_CVAR_DEVICE_COLLECTIVES", "none"),
 ];
 
-/// What to give the launcher so that ranks that wait let others run.
+/// Settings with which waiting ranks let others run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Environment of the ranks; what the user has set already is left alone.
+    /// Environment of the ranks; variables that the user has set are left alone.
     pub environment: Vec<(&'static str, &'static str)>,
     /// Arguments of the launcher.
     pub arguments: Vec<&'static str>,
 }
 
 impl Settings {
-    /// Settings for `ranks` on `cores`, given the MPI of the program and the launcher.
+    /// Settings for `ranks` on `cores`, for the MPI families of the program and the launcher.
     pub fn for_ranks(ranks: u32, cores: u32, program: Family, launcher: Family) -> Settings {
         let mut settings = Settings::default();
         if ranks <= cores {
@@ -41,7 +41,7 @@ impl Settings {
         settings
     }
 
-    /// One line for the user, `None` when nothing was done.
+    /// One line for the user; `None` if no setting was needed.
     pub fn describe(&self, ranks: u32, cores: u32) -> Option<String> {
         let mut what: Vec<String> = self.arguments.iter().map(|a| (*a).into()).collect();
         what.extend(self.environment.iter().map(|(n, v)| format!("{n}={v}")));
@@ -55,7 +55,7 @@ impl Settings {
     }
 }
 
-/// Environment that Open MPI's launcher wants from root before it starts anything.
+/// Environment that Open MPI's launcher requires to start anything as root.
 pub fn allow_root(launcher: Family) -> Vec<(OsString, OsString)> {
     if launcher != Family::OpenMpi || !rustix::process::geteuid().is_root() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The library that ranks preload: where it lies, and how the dynamic loader is told.
+//! Finds the library that ranks preload, and sets the dynamic loader's variables.
 use crate::error::{CliError, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// Its name.
 const LIBRARY: &str = "libpenstock.so";
-/// Names another one.
+/// The environment variable with another path.
 const VARIABLE: &str = "PENSTOCK_LIBRARY";
 
-/// Where it lies: beside this program (as built), in `../lib/penstock` (as installed), or where the environment says.
-/// The program's own path counts, with links followed: a whole tree may be moved.
+/// Its path: beside this program (as built), in `../lib/penstock` (as installed), or as the environment says. The
+/// program's own path is used with links followed, so that a whole tree may be moved.
 pub fn library() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
         let path = PathBuf::from(path);
@@ -39,10 +39,10 @@ pub fn library() -> Result<PathBuf> {
 }
 
 /// The variables that make the dynamic loader preload `library` after `others`: `LD_PRELOAD`, and `LD_LIBRARY_PATH` if
-/// that has to change from `searched`.
+/// it must differ from `searched`.
 ///
-/// The loader takes a space in `LD_PRELOAD` for the end of a name. A library in a directory with spaces is named without
-/// its directory, which `LD_LIBRARY_PATH` then has: its entries end at `:` and `;` only.
+/// In `LD_PRELOAD` a space ends a name. A library in a directory with spaces is named without its directory, which goes
+/// to `LD_LIBRARY_PATH`: its entries end at `:` and `;` only.
 pub fn environment(
     library: &Path,
     others: Option<&OsStr>,

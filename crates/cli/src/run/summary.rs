@@ -1,8 +1,8 @@
-//! The summary at the end of `penstock run`: what the ranks wrote down, added up.
+//! The summary at the end of `penstock run`: adds up what the ranks recorded.
 //!
-//! Counts and bytes are sums over the ranks. The time of a file is what the program waited for it: the time during which
-//! any rank was in a call. A rank's own time says less, because ranks that share processors run one after another.
-//! What servers did is this program's: the ranks' own counts, or all of it where the servers are the program's own.
+//! Counts and bytes are sums over the ranks. The time of a file is the time during which any rank was in a call. A
+//! rank's own time would be misleading, because ranks that share processors run one after another. Server counts are
+//! this program's: from the ranks' own counts, or the servers' total if the servers are the program's own.
 use crate::{out, size};
 use penstock_mpiio::{Counts, DirectionSummary, Spans, Summary};
 use penstock_wire::message::DataStatus;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Files that the summary for people shows, those with the most bytes; it adds up the others.
+/// Files that the summary for people shows: those with the most bytes. The others are added up.
 const SHOWN: usize = 10;
 
 /// One run.
@@ -21,17 +21,17 @@ pub struct Report {
     ranks: u32,
     /// Processes that used Penstock.
     summaries: usize,
-    /// Of these, those that did not come to `MPI_Finalize`: what they did in their last second may be missing.
+    /// Of these, the processes that did not reach `MPI_Finalize`. What they did in their last second may be missing.
     unfinished: usize,
     /// `penstock` or `direct`.
     file_system: String,
-    /// The method asked for.
+    /// The method that was requested.
     method: String,
     wall_seconds: f64,
-    /// In I/O calls, mean over the ranks.
+    /// Time in I/O calls, mean over the ranks.
     io_seconds: f64,
     files: Vec<FileReport>,
-    /// Files with fewer bytes that are left out of `files`.
+    /// Files that are not in `files` because they have fewer bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     files_left_out: Option<usize>,
     servers: Vec<ServerShare>,
@@ -41,7 +41,7 @@ pub struct Report {
 pub struct Totals {
     pub ranks: u32,
     pub wall_seconds: f64,
-    /// By calls of the listed files.
+    /// Bytes written by calls of the listed files.
     pub bytes_written: u64,
     pub bytes_read: u64,
 }
@@ -66,13 +66,13 @@ struct DirectionReport {
     calls: u64,
     collective_calls: u64,
     bytes: u64,
-    /// In calls, of the slowest rank.
+    /// Time in calls, of the slowest rank.
     seconds: f64,
-    /// During which any rank was in a call.
+    /// Time during which any rank was in a call.
     waited_seconds: f64,
     #[serde(skip)]
     when: Spans,
-    /// The ranks' seconds.
+    /// Sum of the ranks' times.
     #[serde(skip)]
     all_seconds: f64,
     methods: BTreeMap<String, Counts>,
@@ -86,13 +86,13 @@ struct ServerShare {
     requests: u64,
     bytes_read: u64,
     bytes_written: u64,
-    /// Where the servers are the program's own.
+    /// Only if the servers are the program's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     busy_seconds: Option<f64>,
 }
 
 impl Report {
-    /// Reads the ranks' summaries in `dir`; `servers` is what the program's own data servers said before and after.
+    /// Reads the ranks' summaries in `dir`. `servers`: the counters of the program's own data servers before and after.
     pub fn gather(
         dir: &Path,
         ranks: u32,
@@ -106,7 +106,7 @@ impl Report {
         };
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         for entry in entries {
-            // A summary that was being written when its process ended.
+            // A summary whose process ended while it wrote it.
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
@@ -274,7 +274,7 @@ impl Report {
         text
     }
 
-    /// What all files together took.
+    /// The totals over all files.
     fn totals_text(&self) -> String {
         let sum = |of: fn(&FileReport) -> u64| self.files.iter().map(of).sum::<u64>();
         let seconds = |of: fn(&FileReport) -> f64| self.files.iter().map(of).sum::<f64>();
@@ -295,7 +295,7 @@ impl Report {
         ];
         for (n, seconds, what) in times {
             if n > 0 {
-                // Of each file the time of its slowest rank.
+                // The time of a file is that of its slowest rank.
                 let (n, time) = (size::count(n), size::duration(seconds));
                 parts.push(format!("{n} {what} took {time}"));
             }
@@ -359,8 +359,8 @@ impl DirectionReport {
         }
     }
 
-    /// Ranks write down intervals with the shortest gaps closed, so their union may be too long; it cannot be longer than
-    /// all ranks' own times, nor shorter than that of the slowest.
+    /// Corrects the union of the ranks' intervals, which may be too long: ranks record intervals with the shortest gaps
+    /// closed. It is at most the sum of the ranks' own times, and at least the slowest rank's.
     fn wait(&mut self) {
         let limit = self.all_seconds.max(self.seconds);
         self.waited_seconds = self.when.seconds().clamp(self.seconds, limit);
