@@ -28,6 +28,7 @@ CLEAN = [
     "crates/server",
     "crates/sim",
     "crates/store",
+    "crates/trace",
     "crates/wire",
     "fuzz",
 ]

@@ -1,13 +1,13 @@
-//! What goes wrong with traces: what, where, and what to do.
+//! Errors of traces: what is wrong, where, and what to do.
 use std::path::PathBuf;
 
 /// Result of an operation on traces.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// See the module's text.
+/// An error while a trace is read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot {doing} {path}: {source}", path = .path.display())]
     Io {
         /// `read`, `write` …
@@ -17,7 +17,7 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The file begins with something else.
+    /// The file is no trace: it begins with something else.
     #[error(
         "{path} is no trace: {why}; traces are written by `penstock up --trace`, `penstock run --trace` and `penstock trace merge`",
         path = .path.display()
@@ -28,7 +28,7 @@ pub enum Error {
         /// What is wrong with its beginning.
         why: String,
     },
-    /// Written by another version.
+    /// The trace has another version of the format.
     #[error(
         "{path} has trace format {found}, this program reads formats {} to {}; use the `penstock` that wrote it",
         .ours.0, .ours.1, path = .path.display()
@@ -41,7 +41,7 @@ pub enum Error {
         /// The oldest and the newest version read here.
         ours: (u32, u32),
     },
-    /// The file ends too early: its writer was killed, still writes, or the file was cut.
+    /// The file ends too early: its writer was killed, still writes, or the file was truncated.
     #[error(
         "{path} ends at byte {at} in {place}; the {events} events before are whole",
         path = .path.display()
@@ -51,12 +51,12 @@ pub enum Error {
         path: PathBuf,
         /// Where it ends.
         at: u64,
-        /// Inside what.
+        /// The part of the format that is incomplete.
         place: &'static str,
         /// Events that were read before.
         events: u64,
     },
-    /// Bytes that the writer did not write.
+    /// A block has bytes that the writer did not write.
     #[error(
         "{path} is damaged in the block at byte {at}: {why}; the {events} events before are whole",
         path = .path.display()
@@ -66,18 +66,18 @@ pub enum Error {
         path: PathBuf,
         /// Where the damaged block begins.
         at: u64,
-        /// What does not fit.
+        /// What is wrong with the block.
         why: String,
         /// Events that were read before.
         events: u64,
     },
-    /// Inputs that don't go together, or parameters out of range.
+    /// Inputs that do not belong together, or parameters out of range.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// What was read before the error is whole and may be used.
+    /// Whether the events that were read before the error are complete and may be used.
     pub fn leaves_a_part(&self) -> bool {
         matches!(self, Error::Truncated { .. } | Error::Damaged { .. })
     }

@@ -1,14 +1,14 @@
-//! What is recorded: one event in the life of one request at one data server.
+//! The recorded events: each is one moment of one request at one data server.
 use penstock_base::{Nanos, Op};
 
-/// Which moment of a request.
+/// The moment of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// It reached the server.
     Arrival,
     /// It went to the store, alone or as a part of a virtual request.
     Dispatch,
-    /// The store is done with it.
+    /// The store has served it.
     Completion,
 }
 
@@ -26,13 +26,13 @@ impl Kind {
 /// One event. All events of one request carry its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Event {
-    /// When, since the trace began.
+    /// Time since the trace began.
     pub at: Nanos,
-    /// The request, by a number that the server gave it.
+    /// The request's number, which the server assigned.
     pub request: u64,
-    /// Which moment.
+    /// The moment.
     pub kind: Kind,
-    /// What the request does.
+    /// The request's operation.
     pub op: Op,
     /// The file.
     pub file: u64,
@@ -40,13 +40,13 @@ pub struct Event {
     pub offset: u64,
     /// Bytes on this server.
     pub bytes: u64,
-    /// The program that asked; 0: unknown.
+    /// The program that sent it; 0: unknown.
     pub program: u64,
-    /// Its process that asked: a rank.
+    /// The rank of the process that sent it.
     pub rank: u32,
-    /// The MPI call of that rank, counted; 0: none.
+    /// The number of the rank's MPI call; 0: none.
     pub mpi_call: u64,
-    /// The call of the client library of that rank, counted; 0: unknown.
+    /// The number of the rank's call of the client library; 0: unknown.
     pub client_call: u64,
 }
 

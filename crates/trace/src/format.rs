@@ -1,4 +1,4 @@
-//! The bytes of a trace file.
+//! The format of a trace file.
 //!
 //! ```text
 //! file    = header block* end
@@ -8,13 +8,13 @@
 //! end     = "DONE" events:u64 dropped:u64 crc:u32
 //! ```
 //!
-//! Numbers are little-endian. A block is read without those before it: file names and program names are kept in
-//! tables that begin empty in each block. Within it, an event is a tag byte, the time since the event before, the
-//! request's number, and of its file only what differs from what the file's last event suggests: the usual arrival
-//! takes about nine bytes, whatever the file. Differences are zigzag varints. Calls are counted by rank, so each is the
-//! difference to the last event of a rank with the same number modulo [`RANKS`].
+//! Numbers are little-endian. A block can be read without those before it: the tables of files and programs begin empty
+//! in each block. Within a block, an event is a tag byte, the time since the event before, and the request's number. Of
+//! its file, only differences from a prediction are stored; the file's last event gives the prediction. A usual arrival
+//! takes about nine bytes, whatever the file. Differences are zigzag varints. Calls are counted by rank. So each is
+//! stored as the difference to the last event of a rank with the same number modulo [`RANKS`].
 //!
-//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
+//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set, and the fields are missing.
 use crate::event::{Event, Kind};
 use penstock_base::{Numbered, Op};
 
@@ -34,7 +34,7 @@ pub(crate) const MAX_BODY: u32 = 4096;
 pub(crate) const BLOCK_EVENTS: usize = 16 << 10;
 /// Most bytes that one event takes: tag and ten varints.
 const EVENT_MOST: usize = 1 + 10 * 10;
-/// Ranks of a block whose last calls are kept apart.
+/// Ranks of a block whose last calls are stored separately.
 const RANKS: usize = 256;
 /// Largest payload that is read.
 pub(crate) const MAX_PAYLOAD: u32 = (BLOCK_EVENTS * EVENT_MOST) as u32;
@@ -43,7 +43,7 @@ pub(crate) const BLOCK_HEAD: usize = 12;
 /// Bytes of the end after its magic.
 pub(crate) const END_TAIL: usize = 20;
 
-/// What a trace says of itself.
+/// What a trace records about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The data server that wrote it.
@@ -110,7 +110,8 @@ pub(crate) fn encode_end(events: u64, dropped: u64) -> Vec<u8> {
     out
 }
 
-// Tag: kind in bits 0–1, write in 2, then what is as expected and left out.
+// The tag has the kind in bits 0–1 and write in bit 2. The other bits mark fields that equal their prediction and are
+// left out.
 const WRITE: u8 = 1 << 2;
 const SAME_FILE: u8 = 1 << 3;
 const CONTIGUOUS: u8 = 1 << 4;
@@ -119,7 +120,7 @@ const SAME_PROGRAM: u8 = 1 << 6;
 /// Rank and calls are those of the file's last event.
 const SAME_CALL: u8 = 1 << 7;
 
-/// Which call of which rank.
+/// The number of a call, and its rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Call {
     rank: u32,
@@ -137,7 +138,7 @@ impl Call {
     }
 }
 
-/// What the last event of a file suggests for the next one.
+/// Values of a file's last events, from which the next one is predicted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     file: u64,
@@ -148,7 +149,7 @@ struct Known {
     call: Call,
 }
 
-/// What both ends keep of a block so far.
+/// The state of a block that encoder and decoder both have.
 #[derive(Debug)]
 struct Context {
     files: Vec<Known>,
@@ -175,7 +176,8 @@ impl Context {
         self.calls[rank as usize % RANKS]
     }
 
-    /// Offsets follow the last arrival; dispatches and completions mostly repeat an offset that came a few events ago.
+    /// An arrival is predicted to follow the last arrival. Dispatches and completions mostly repeat an offset of a few
+    /// events before.
     fn expected_offset(known: &Known, kind: Kind) -> u64 {
         match kind {
             Kind::Arrival => known.end,
@@ -269,7 +271,7 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     out.extend(crc.to_le_bytes());
 }
 
-/// Decodes a payload of this version whose checksum is right. What is wrong with it otherwise.
+/// Decodes a payload of this version whose checksum is right. Otherwise returns what is wrong with it.
 pub(crate) fn decode_payload(
     version: u32,
     count: u32,
@@ -369,7 +371,7 @@ fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Resul
     Ok(event)
 }
 
-/// Small numbers of either sign become small numbers.
+/// Zigzag code: maps differences of small magnitude and either sign to small numbers.
 fn zigzag(difference: u64) -> u64 {
     let signed = difference.cast_signed();
     ((signed << 1) ^ (signed >> 63)).cast_unsigned()

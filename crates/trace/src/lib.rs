@@ -1,4 +1,4 @@
-//! Traces of the requests that data servers serve. What is learnt from them stands in `penstock_sched::learn`.
+//! Traces of the requests that data servers serve. `penstock_sched::learn` learns from them.
 //!
 //! ```text
 //! event.rs     what is recorded                      format.rs    its bytes: header, checked blocks, end
@@ -6,7 +6,7 @@
 //! lines.rs     a record that ends where it would have a hole
 //! ```
 //!
-//! Nothing here but the writers' threads and the readers' files touches the outside: times are passed in.
+//! Times are passed in. Only the writers' threads and the readers' files use the system.
 mod error;
 mod event;
 mod format;

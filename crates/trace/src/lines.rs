@@ -1,8 +1,8 @@
-//! A record of things one after the other, as lines of text, of which a beginning is always whole.
+//! A journal of records, written as lines of text; what is read is always a complete beginning of it.
 //!
-//! A trace may lose events and goes on. Where each line depends on all before it (the calls of a scheduler), a record with a
-//! hole is worth nothing behind the hole. So this one ends at the first thing that finds no room, and says how many came
-//! after it. Whoever records never waits for the disk: lines are made and written by a thread of their own.
+//! A trace may lose events and continues. But the calls of a scheduler each depend on all calls before. A journal with
+//! a gap is useless after the gap. So this one ends at the first record that finds no room, and says how many came
+//! after it. Whoever records never waits for the disk: a thread of its own makes and writes the lines.
 //!
 //! ```text
 //! penstock lines 1 KIND
@@ -19,18 +19,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const TITLE: &str = "penstock lines 1 ";
-/// Things that may wait to be written.
+/// The most records that may wait to be written.
 const WAITING: usize = 64 << 10;
 /// Largest file, bytes.
 const MAX_FILE: u64 = 1 << 30;
-/// What is written is on its way to the disk after so long at most.
+/// The longest time until written lines are passed to the disk.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Bytes of one call that writes.
+/// Bytes of one call of `write`.
 const BLOCK: usize = 128 << 10;
 /// Longest line that is read.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Records things as lines. Ends its file when dropped.
+/// Records values as lines. Ends its file when dropped.
 #[derive(Debug)]
 pub struct Lines<T> {
     shared: Arc<Shared<T>>,
@@ -40,17 +40,18 @@ pub struct Lines<T> {
 #[derive(Debug)]
 struct Shared<T> {
     pending: Mutex<Pending<T>>,
-    /// Half of the room is taken, or there is an end.
+    /// Signalled when half of the room is taken, or at the end.
     wake: Condvar,
-    /// Things that may wait.
+    /// The most records that may wait.
     room: usize,
 }
 
-/// What waits to be written. It is handed over whole: a writer that is woken for each thing costs more than its lines.
+/// Records that wait to be written. The writer takes the whole list: waking it for each record would cost more than
+/// writing the line.
 #[derive(Debug)]
 struct Pending<T> {
     things: Vec<T>,
-    /// One found no room, or the file has ended: nothing may follow.
+    /// A record found no room, or the file has ended. No record may follow.
     full: bool,
     lost: u64,
     ending: bool,
@@ -58,13 +59,13 @@ struct Pending<T> {
 
 impl<T> Shared<T> {
     fn pending(&self) -> MutexGuard<'_, Pending<T>> {
-        // Whatever a panic left: a list is always usable.
+        // After a panic of another thread the list is still usable.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Display + Send + 'static> Lines<T> {
-    /// Makes the file and starts the thread that writes it. `kind` is one word.
+    /// Creates the file and starts the thread that writes it. `kind` is one word.
     pub fn start(path: &Path, kind: &str) -> Result<Lines<T>> {
         Lines::bounded(path, kind, WAITING, MAX_FILE)
     }
@@ -112,7 +113,7 @@ impl<T: Display + Send + 'static> Lines<T> {
         })
     }
 
-    /// Records a thing, or counts it as lost; then all that follow are lost too. Never waits for the disk.
+    /// Records a value, or counts it as lost; then all later ones are lost too. Never waits for the disk.
     pub fn record(&self, thing: T) {
         let room = self.shared.room;
         let mut pending = self.shared.pending();
@@ -163,7 +164,7 @@ impl LineWriter {
         Ok(())
     }
 
-    /// Says once that writing does not work.
+    /// Reports once that writing fails.
     fn check(&mut self, done: std::io::Result<()>) {
         if let Err(e) = done
             && !std::mem::replace(&mut self.failed, true)
@@ -215,12 +216,12 @@ fn write_all<T: Display>(shared: &Shared<T>, mut writer: LineWriter, most: u64) 
 /// How a file of lines ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinesEnd {
-    /// As its writer ended it; so many things were lost after the last line.
+    /// Its writer ended it; so many records were lost after the last line.
     Whole {
-        /// Things without a line.
+        /// Records without a line.
         lost: u64,
     },
-    /// Its writer was killed or still writes: a last line that is not whole is left out.
+    /// Its writer was killed or still writes; an incomplete last line is left out.
     Unfinished,
 }
 
@@ -302,7 +303,7 @@ impl LinesReader {
         Ok(lost)
     }
 
-    /// How it ends, once [`LinesReader::next_line`] has said that it does.
+    /// How the file ends, after [`LinesReader::next_line`] has returned the last line.
     pub fn end(&self) -> Option<LinesEnd> {
         self.end
     }
@@ -321,7 +322,7 @@ impl LinesReader {
         }
     }
 
-    /// The next whole line into `self.line`, without its end; false if there is none.
+    /// Reads the next complete line into `self.line`, without its line end; false if there is none.
     fn read_line(&mut self) -> Result<bool> {
         self.line.clear();
         let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Reading traces, strictly: what the writer did not write is an error that says where, and everything before it is
-//! handed out first.
+//! Reads traces, strictly: bytes that the writer did not write are an error with a position. Everything before them is
+//! returned first.
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::format::{
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// See the module's text.
+/// Reads one trace file, block by block.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -85,17 +85,18 @@ impl Reader {
         })
     }
 
-    /// What the trace says of itself.
+    /// What the trace records about itself.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What its end says, once it has been read.
+    /// The counts at its end, once that has been read.
     pub fn summary(&self) -> Option<Summary> {
         self.end
     }
 
-    /// Appends the next block's events to `out`. False: the trace is over. After an error nothing more can be read.
+    /// Appends the next block's events to `out`. Returns false at the end of the trace. After an error nothing more can
+    /// be read.
     pub fn next_block(&mut self, out: &mut Vec<Event>) -> Result<bool> {
         if self.end.is_some() {
             return Ok(false);
@@ -202,7 +203,7 @@ impl Reader {
     }
 }
 
-/// Reads until `out` is full or the file is over.
+/// Reads until `out` is full or the file ends.
 fn fill(file: &mut File, out: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;
     while done < out.len() {
@@ -216,7 +217,7 @@ fn fill(file: &mut File, out: &mut [u8]) -> std::io::Result<usize> {
     Ok(done)
 }
 
-/// All events of a trace, those before any damage if there is some, and the error then.
+/// All events of a trace. If it is damaged, the events before the damage, and the error.
 pub fn read_all(path: &Path) -> Result<(Header, Vec<Event>, Option<Error>)> {
     let mut reader = Reader::open(path)?;
     let mut events = Vec::new();

@@ -1,9 +1,9 @@
-//! Writing traces.
+//! Writes traces.
 //!
-//! A [`Writer`] writes events one after the other. A [`Recorder`] lets the threads of a server record without ever
-//! waiting for a disk, and hardly for each other: events go to one of [`SHARDS`] buffers of fixed size, each under a lock
-//! of its own; a thread takes the buffers whole, orders what is in them by time and writes it. When a buffer is full, the
-//! file has reached its bound or cannot be written, events are dropped and counted; the server goes on.
+//! A [`Writer`] writes events one after the other. With a [`Recorder`], the threads of a server record without ever
+//! waiting for a disk, and rarely for each other. Events go to one of [`SHARDS`] buffers of fixed size, each with its
+//! own lock. A thread takes whole buffers, sorts their events by time and writes them. When a buffer is full, or the
+//! file has reached its limit or cannot be written, events are dropped and counted. The server continues.
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::format::{self, BLOCK_EVENTS, Header};
@@ -18,15 +18,15 @@ use std::time::Duration;
 
 /// Buffers of a recorder.
 const SHARDS: usize = 8;
-/// Events are held back for so long, because an earlier one may be about to be recorded.
+/// Events are held back for this time, because an earlier one may still be recorded.
 const LATE: Nanos = 10_000_000;
 
-/// What a trace holds.
+/// The counts of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Events that were written.
     pub events: u64,
-    /// Events that were not.
+    /// Events that were dropped.
     pub dropped: u64,
     /// Bytes of the file.
     pub bytes: u64,
@@ -43,7 +43,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file, or replaces it.
+    /// Creates the file, or replaces it.
     pub fn create(path: &Path, header: &Header) -> Result<Writer> {
         let io = |source| Error::Io {
             doing: "write",
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is pending as a block. On an error the pending events are gone.
+    /// Writes the pending events as a block. On an error the pending events are lost.
     pub fn flush(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Writer {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let result = self.file.write_all(bytes);
         if result.is_err() {
-            // No half block before later ones.
+            // An incomplete block must not stay before later ones.
             let _ = self.file.set_len(self.written.bytes);
             let _ =
                 std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.written.bytes));
@@ -123,14 +123,14 @@ impl Writer {
     }
 }
 
-/// Bounds of a [`Recorder`].
+/// Limits of a [`Recorder`].
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderOptions {
-    /// Events that may wait for the disk, in all buffers together; as many are being written at most.
+    /// The most events that may wait for the disk, in all buffers together. As many more may be being written.
     pub buffer: usize,
     /// Largest file, bytes.
     pub file: u64,
-    /// Events wait at most so long before they are written.
+    /// The longest time until an event is written.
     pub interval: Duration,
 }
 
@@ -145,7 +145,7 @@ impl Default for RecorderOptions {
     }
 }
 
-/// A buffer, on cache lines of its own.
+/// A buffer, aligned to cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Buffer>);
@@ -159,7 +159,7 @@ struct Buffer {
 
 impl Shard {
     fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        // Whatever a panic left: a list of events is always usable.
+        // After a panic of another thread the list of events is still usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,11 +167,11 @@ impl Shard {
 #[derive(Debug)]
 struct Shared {
     shards: [Shard; SHARDS],
-    /// Events of one buffer.
+    /// The most events of one buffer.
     room: usize,
-    /// Dropped by the thread that writes.
+    /// Events that the writing thread dropped.
     unwritten: AtomicU64,
-    /// What the writer waits for.
+    /// Requests to the writing thread.
     ask: Mutex<Ask>,
     wake: Condvar,
     options: RecorderOptions,
@@ -198,7 +198,7 @@ impl Shared {
     }
 }
 
-/// See the module's text. Ends its trace when dropped.
+/// Records events from several threads into one trace. Ends its trace when dropped.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -206,7 +206,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes the file and starts the thread that writes it.
+    /// Creates the file and starts the thread that writes it.
     pub fn start(path: &Path, header: &Header, options: RecorderOptions) -> Result<Recorder> {
         if options.buffer == 0 {
             return Err(Error::Invalid("a recorder with room for no event".into()));
@@ -235,8 +235,8 @@ impl Recorder {
         })
     }
 
-    /// Records events of one request, or counts them as dropped. Those who give different numbers for `who` rarely wait
-    /// for each other: a few nanoseconds then. Never waits for the disk.
+    /// Records events of one request, or counts them as dropped. Threads that pass different values of `who` rarely
+    /// wait for each other, and then for a few nanoseconds. Never waits for the disk.
     pub fn record(&self, who: usize, events: &[Event]) {
         let shared = &*self.shared;
         let mut buffer = shared.shards[who % SHARDS].buffer();
@@ -299,11 +299,11 @@ fn write_all(shared: &Shared, mut writer: Writer) -> Result<Summary> {
             ask.ending
         };
         for shard in &shared.shards {
-            // Rooms are used in turn: nothing is allocated under the lock once all have grown.
+            // Buffers are swapped and reused: nothing is allocated under the lock once all have grown.
             std::mem::swap(&mut shard.buffer().events, &mut taken);
             batch.append(&mut taken);
         }
-        // Each buffer is nearly in order; those of others may hold earlier ones that come with the next round.
+        // Each buffer is nearly in order. Other buffers may hold earlier events, which come with the next round.
         batch.sort_by_key(|e| (e.at, e.request, e.kind));
         let last = batch.last().map_or(0, |e| e.at);
         let ripe = if ending {

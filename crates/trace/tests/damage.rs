@@ -1,4 +1,5 @@
-//! Trace files that were cut, changed or are something else: clear errors, and what lies before the damage is read.
+//! Trace files that were truncated, changed or are something else: errors are clear, and the events before the damage
+//! are read.
 #![allow(clippy::unwrap_used)]
 use penstock_trace::{
     Error, Event, Header, Kind, Op, Reader, Recorder, RecorderOptions, VERSION, Writer, read_all,
@@ -106,7 +107,7 @@ fn the_first_version_is_read() {
     file.extend(7u64.to_le_bytes());
     file.extend(1u32.to_le_bytes());
     file.extend(crc32fast::hash(&file).to_le_bytes());
-    // An arrival with all that an event had, and one that follows it in the file.
+    // An arrival with all fields, and one that follows it in the file.
     let first = [4, 10, 2, 0, 9, 0x80, 0x40, 0x80, 0x20, 3];
     let payload = [&first[..], &[0x7c, 10, 2]].concat();
     let block = file.len();
@@ -186,7 +187,7 @@ proptest! {
         prop_assert_eq!(header, HEADER);
         prop_assert!(error.is_some(), "damage went unnoticed");
         prop_assert!(error.unwrap().to_string().contains("t.trace"));
-        // Whole blocks, exactly as they were written, up to the damage.
+        // Complete blocks, exactly as they were written, up to the damage.
         prop_assert_eq!(back.len() % 100, 0);
         prop_assert_eq!(&back[..], &events[..back.len()]);
         let whole_blocks = before[..at.min(before.len())].windows(4).filter(|w| w == b"BLCK").count();
@@ -239,7 +240,7 @@ fn threads_record_and_nothing_is_lost_but_what_is_counted() {
 
 #[test]
 fn a_full_disk_costs_events_not_the_server() {
-    // Every write to this device fails for want of space.
+    // Every write to this device fails with ENOSPC.
     let recorder = match Recorder::start(Path::new("/dev/full"), &HEADER, options(100, u64::MAX)) {
         Ok(recorder) => recorder,
         Err(e) => {
