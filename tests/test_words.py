@@ -25,6 +25,7 @@ CLEAN = [
     "crates/pyapi",
     "crates/rpc",
     "crates/sched",
+    "crates/sched-capi",
     "crates/server",
     "crates/sim",
     "crates/store",

@@ -1,4 +1,4 @@
-//! What crosses the border between C and Rust.
+//! Conversions between C and Rust.
 use libc::{EAGAIN, EINVAL, ENOENT};
 use penstock_sched::{Error, Op, Options, Request, Scheduler, Statistics, VirtualRequest};
 use std::ffi::{CStr, c_char, c_int};
@@ -7,17 +7,17 @@ use std::ffi::{CStr, c_char, c_int};
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CRequest {
-    /// The caller's.
+    /// The caller's number for the request.
     pub id: u64,
     /// The file.
     pub file: u64,
     /// First byte.
     pub offset: u64,
-    /// How many.
+    /// Length.
     pub bytes: u64,
     /// 0 read, 1 write.
     pub op: u32,
-    /// Who asks.
+    /// The program that sends it.
     pub program: u32,
 }
 
@@ -83,7 +83,7 @@ impl From<Request> for CRequest {
             offset: r.offset,
             bytes: r.bytes,
             op: r.op as u32,
-            // As it came from C.
+            // The number that C passed.
             program: r.program as u32,
         }
     }
@@ -156,7 +156,7 @@ pub(crate) unsafe fn options(mut options: Options, words: *const c_char) -> Resu
     Ok(options)
 }
 
-/// A scheduler, or NULL's reason written to `error`.
+/// Creates a scheduler; on failure returns `None` and writes the reason to `error`.
 ///
 /// # Safety
 /// As for [`options`]; `error` is NULL or has `room` bytes.

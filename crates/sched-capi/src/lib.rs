@@ -1,6 +1,6 @@
 //! The C interface of the scheduling library; `include/penstock_sched.h` describes it.
 //!
-//! `convert` has what crosses the border, `machine` the plain state machine, `service` the thread with callbacks.
+//! `convert` has the conversions, `machine` the plain state machine, `service` the thread with callbacks.
 mod convert;
 mod machine;
 mod service;

@@ -1,4 +1,4 @@
-//! The state machine for C: time comes in, decisions go out.
+//! The state machine for C: the caller passes times and gets decisions.
 use crate::convert::{CRequest, CStatistics, CVirtual, code, create, options};
 use libc::EINVAL;
 use penstock_sched::{Next, Scheduler};
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn penstock_sched_reset_statistics(s: *mut Scheduler) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_sched_destroy(s: *mut Scheduler) {
     if !s.is_null() {
-        // SAFETY: made by Box::into_raw, and given back once.
+        // SAFETY: made by `Box::into_raw`, and passed back once.
         drop(unsafe { Box::from_raw(s) });
     }
 }

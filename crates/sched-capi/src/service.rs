@@ -1,4 +1,4 @@
-//! A thread that takes decisions and calls back, as users of AGIOS know it.
+//! A thread that takes decisions and calls back, as in AGIOS.
 //!
 //! The thread sleeps until the time of the next decision, an arrival or a completion; callbacks run without any lock.
 use crate::convert::{CRequest, CStatistics, code, create, options};
@@ -27,13 +27,13 @@ struct Shared {
 
 struct State {
     scheduler: Scheduler,
-    /// Callbacks of a virtual request that are still to end.
+    /// For each virtual request, how many callbacks have not ended yet.
     open: HashMap<u64, usize>,
     failed: u64,
     stopping: bool,
 }
 
-/// What the thread calls.
+/// The functions that the thread calls.
 struct Callbacks {
     one: Callback,
     list: Option<Callback>,
@@ -91,7 +91,7 @@ impl Shared {
                 Next::Idle => None,
             };
             state = match wait {
-                // The rest of the time, not the time of day: an early end goes round once more.
+                // Waits for a duration, not until a time of day; after an early wake-up the loop computes it anew.
                 Some(wait) => {
                     self.changed
                         .wait_timeout(state, wait)
@@ -127,7 +127,7 @@ impl Shared {
 }
 
 /// # Safety
-/// `words` is NULL or a C string; `error` is NULL or has `room` bytes; the callbacks may be called from another thread
+/// `words` is NULL or a C string; `error` is NULL or has `room` bytes. The callbacks may be called from another thread
 /// with `context` until the service has been stopped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_service_start(
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn penstock_service_stop(s: *mut Service) -> c_int {
     }
     service.shared.state().stopping = true;
     service.shared.changed.notify_all();
-    // SAFETY: made by Box::into_raw, and given back once.
+    // SAFETY: made by `Box::into_raw`, and passed back once.
     let service = unsafe { Box::from_raw(s) };
     match service.thread.join() {
         Ok(()) => 0,

@@ -1,4 +1,4 @@
-//! Compiles a C program against header and shared object, and runs it.
+//! Compiles a C program with the header and the shared object, and runs it.
 #![allow(clippy::unwrap_used)]
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn a_c_program_schedules() {
         .iter()
         .find(|dir| dir.join("libpenstock_sched_c.so").exists())
         .expect("libpenstock_sched_c.so is built with the tests");
-    // As it is installed: the file has the SONAME, and compilers look for the link.
+    // As installed: the file has the SONAME, and compilers look for the link.
     let dir = deps.join(format!("sched-c-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
     for name in ["libpenstock_sched_c.so.0", "libpenstock_sched_c.so"] {
