@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Names sentences over a number of words, as FILE:LINE: WORDS words: SENTENCE.
 
-Reads the comments of Rust and C, the docstrings and comments of Python, and the prose of Markdown. Code blocks, tables,
-headings and the targets of links are skipped. A code span, a name in link brackets and a quotation count as one word each.
+Reads the comments of Rust and C, the docstrings and comments of Python, and the prose of Markdown. Code blocks, indented
+blocks, tables, headings and the targets of links are skipped. A code span, a name in link brackets and a quotation count
+as one word each.
 Without arguments it reads every such file that git tracks. Exit status: 1 when a sentence is too long, else 0.
 """
 
@@ -109,7 +110,7 @@ def paragraphs(run):
             after_blank, open_ = True, False
             continue
         item = ITEM.match(row)
-        indented = row.startswith("    ") and not item and after_blank and not listed
+        indented = row.startswith("  ") and not item and after_blank and not listed
         if indented or re.match(r"\s*(\||#+ |=+$|-+$|\[[^\]]+\]: )", row):
             open_, listed = False, listed and row.startswith(" ")
             continue

@@ -31,6 +31,9 @@ CLEAN = [
     "crates/store",
     "crates/trace",
     "crates/wire",
+    "docs/README.md",
+    "docs/glossary.md",
+    "docs/promises",
     "fuzz",
 ]
 LONG = " ".join(["word"] * 26)
@@ -77,6 +80,7 @@ def test_long_sentences_are_found(tmp_path, name, text, line):
         ("a.rs", f'// It says `{LONG}` or "{LONG}".\n'),
         ("a.py", f'text = """{LONG}"""\n'),
         ("a.md", f"- Item.\n\n# Files\n\n    {LONG}\n"),
+        ("a.c", f"/* Short:\n *\n *   name  {LONG}\n *   more  {LONG}\n *\n * Short. */\n"),
         ("a.md", f"# {LONG}\n\n| a |\n| --- |\n| {LONG} |\n\n```\n{LONG}\n```\n\n<!-- {LONG} -->\n"),
     ],
 )
