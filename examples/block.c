@@ -1,7 +1,8 @@
 /* Three-dimensional block decomposition: an array of 600 x 600 x 600 four-byte elements in one file, cut into one
  * block a rank. Each rank writes and reads its block through a subarray view, from contiguous memory, all at once.
  *
- * With 8 ranks a block has 300 x 300 rows of 1200 bytes; with 27, 200 x 200 of 800; with 64, 150 x 150 of 600.
+ * With 8 ranks a block has 300 x 300 rows of 1200 bytes. With 27 it has 200 x 200 rows of 800 bytes, and with 64
+ * 150 x 150 rows of 600 bytes.
  *
  * Source: coll_perf of the ROMIO test suite; A. Ching and others, Evaluating Structured I/O Methods for Parallel
  * File Systems, section V.C.

@@ -220,8 +220,8 @@ static void print_phase(const char *name, const double *seconds, int n, double b
     printf("],\"%s_mb_per_s\":%.1f", name, median > 0 ? bytes / median / 1e6 : 0);
 }
 
-/* Prints the JSON line on rank 0 (MB = 10^6 bytes; rates are those of the median repetition, all ranks
- * together) and returns the exit code of the program: 1 when a byte was wrong. */
+/* Prints the JSON line on rank 0. MB is 10^6 bytes; rates are those of the median repetition, all ranks together.
+ * Returns the exit code of the program: 1 when a byte was wrong. */
 static int report(const char *name, const struct options *o, uint64_t write_bytes, uint64_t read_bytes,
                   uint64_t regions, const struct times *t, uint64_t bad)
 {

@@ -1,9 +1,9 @@
 /* FLASH checkpoint: blocks with guard cells in memory, one variable after the other in the file.
  *
- * Each rank holds 80 blocks of 8 x 8 x 8 cells with 4 guard cells on every side; a cell is 24 doubles, one of each
+ * Each rank holds 80 blocks of 8 x 8 x 8 cells with 4 guard cells on every side. A cell is 24 doubles, one of each
  * variable. The file holds variable 0 of all blocks of all ranks, then variable 1, and so on, without guard
- * cells. The whole checkpoint is one collective access: the memory datatype walks variable by variable over the
- * interior cells (983,040 pieces of 8 bytes a rank), the view skips the other ranks' blocks (pieces of at least
+ * cells. The whole checkpoint is one collective access. The memory datatype walks variable by variable over the
+ * interior cells (983,040 pieces of 8 bytes a rank). The view skips the other ranks' blocks (pieces of at least
  * 4 KiB). n = 7.5 MiB a rank.
  *
  * Source: B. Fryxell and others, FLASH (2000); A. Ching and others, Evaluating Structured I/O Methods for Parallel

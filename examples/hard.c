@@ -1,8 +1,8 @@
 /* The "hard" pattern of IO500: records of 47,008 bytes, interleaved by rank.
  *
  * Record s of rank r stands at byte (s * ranks + r) * 47008, so that no record is aligned with anything. Each rank
- * writes 512 records through a strided view, all in one collective call, or `--per-call` records at a time, and
- * reads them back in the same way.
+ * writes 512 records through a strided view, all in one collective call or `--per-call` records at a time. It reads
+ * them back in the same way.
  *
  * Source: IO500, ior-hard; IOR with transfer = block = 47008 bytes.
  */

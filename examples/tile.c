@@ -2,7 +2,7 @@
  *
  * Each tile is 1024 x 768 pixels of 3 bytes; neighbours overlap by 270 columns and 128 rows. With 6 ranks
  * (3 x 2 tiles) a frame is 2532 x 1408 pixels, 10.2 MiB. The ranks first write the frames contiguously, each its
- * share; then each reads its tile of one frame after the other through a two-dimensional subarray view, all at
+ * share. Then each reads its tile of one frame after the other through a two-dimensional subarray view, all at
  * once. One repetition is one frame.
  *
  * Source: A. Ching and others, Evaluating Structured I/O Methods for Parallel File Systems, section V.B.

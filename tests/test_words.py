@@ -34,6 +34,7 @@ CLEAN = [
     "docs/README.md",
     "docs/glossary.md",
     "docs/promises",
+    "examples",
     "fuzz",
 ]
 LONG = " ".join(["word"] * 26)
