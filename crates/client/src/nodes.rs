@@ -39,7 +39,7 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// Puts the times that data servers noted into attributes from the metadata server.
+    /// Puts the times that data servers recorded into attributes from the metadata server.
     pub fn complete(&self, attributes: &mut Attributes) {
         let Some(modified) = self.modified_ns else {
             return;

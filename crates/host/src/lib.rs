@@ -10,7 +10,7 @@
 //! | [`time`] | the system's clocks | virtual time |
 //! | [`thread`], [`sync`] | std's | one thread runs; a wait hands over to another |
 //! | [`net`] | sockets | sockets whose other end is the simulated network |
-//! | [`fs`] | files | files whose changes are noted until a sync, and refused or lost as the world decides |
+//! | [`fs`] | files | files whose changes are recorded until a sync, and refused or lost as the world decides |
 //!
 //! [`lock`] is the same in both.
 //!

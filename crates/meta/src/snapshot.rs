@@ -106,7 +106,7 @@ impl Snapshot {
         self.boot.is_some() && self.boot == penstock_host::boot()
     }
 
-    /// Sessions and their slots, as they were noted.
+    /// Sessions and their slots, as they were recorded.
     pub fn sessions(&self) -> Result<Vec<Note>> {
         let mut notes = Vec::new();
         if let Some(sessions) = there(self.transaction.open_table(SESSIONS))? {

@@ -105,7 +105,7 @@ pub struct Counts {
     pub reread_bytes: u64,
     /// Bytes of a region accessed, in the last access.
     pub region_bytes: u64,
-    /// Seconds.
+    /// Time of the accesses, seconds.
     pub seconds: f64,
     /// Accesses that used descriptors instead of requests.
     pub shortcut_calls: u64,

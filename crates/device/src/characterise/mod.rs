@@ -194,7 +194,7 @@ pub struct Row {
     pub requests: u64,
     /// Bytes per second.
     pub rate: f64,
-    /// Mean time of a request.
+    /// Mean time of a request, nanoseconds.
     pub mean: f64,
     /// Half of the requests took no longer.
     pub p50: Nanos,

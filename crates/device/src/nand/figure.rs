@@ -78,7 +78,7 @@ const REQUESTS: u64 = 3_000;
 pub struct Outcome {
     /// Bytes per second.
     pub rate: f64,
-    /// Mean time of a request.
+    /// Mean time of a request, nanoseconds.
     pub mean: f64,
     /// 99% of requests took no longer.
     pub p99: Nanos,
@@ -280,7 +280,7 @@ pub fn collection_device(nand: &NandOptions, collector: &Collector) -> NandOptio
 pub struct Burdened {
     /// Time per page spent waiting for collection, nanoseconds: the overhead.
     pub waited: f64,
-    /// Mean time of a request.
+    /// Mean time of a request, nanoseconds.
     pub mean: f64,
     /// 99% of requests took no longer.
     pub p99: Nanos,

@@ -39,9 +39,9 @@ pub struct Curve {
 pub struct Ratio {
     /// Request size, bytes.
     pub size: u64,
-    /// Estimated.
+    /// The estimated ratio.
     pub estimated: f64,
-    /// Measured, if all sizes were.
+    /// The measured ratio, if all sizes were measured.
     pub full: Option<f64>,
 }
 
@@ -52,11 +52,11 @@ pub struct RatioSummary {
     pub op: Op,
     /// By size, ascending.
     pub ratios: Vec<Ratio>,
-    /// Over all sizes.
+    /// Mean of the estimated ratios over all sizes.
     pub mean: f64,
-    /// Over all sizes.
+    /// The smallest of them.
     pub min: f64,
-    /// Over all sizes.
+    /// The largest of them.
     pub max: f64,
     /// Half width of the 95% confidence interval of the ratios, relative, as the median over measured sizes: how much
     /// the device's times vary between passes. `None` if sizes were measured once only.
@@ -86,7 +86,7 @@ pub struct Deviation {
     pub repeat: Option<f64>,
     /// Time of the full measurement, nanoseconds.
     pub elapsed: Nanos,
-    /// Time of the estimate as a share of it.
+    /// Time of the estimate as a share of `elapsed`.
     pub fraction: f64,
 }
 
