@@ -1,4 +1,4 @@
-"""Which scheduling algorithm for which situation, on a real data server in real time (experiments/scheduling/README.md).
+"""Which scheduling algorithm for which situation, on a real data server in real time (experiments/scheduling/real-time.md).
 
     .venv/bin/python experiments/scheduling/real.py measure --device graphene --out real.csv      48 situations, 15 minutes
     .venv/bin/python experiments/scheduling/real.py table experiments/scheduling/real.csv         what the choices would give
