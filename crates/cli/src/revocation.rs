@@ -91,5 +91,5 @@ fn to_text(list: &Revocations) -> String {
     let row =
         |entry: &Revocation| vec![entry.what.to_string(), at(entry.at_ms), at(entry.until_ms)];
     let rows = list.entries.iter().map(row).collect();
-    out::table(&["what", "taken back", "kept until"], &[], rows)
+    out::table(&["what", "revoked", "kept until"], &[], rows)
 }
