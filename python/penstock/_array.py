@@ -97,7 +97,7 @@ class Holder(Protocol):
 class ArrayView:
     """An array that lies in a file; made by `File.array`.
 
-        ``view[i, 2:9:2, ...]`` reads a NumPy array and ``view[...] = x`` writes one (`x` broadcast and converted). Indices
+    ``view[i, 2:9:2, ...]`` reads a NumPy array and ``view[...] = x`` writes one (`x` broadcast and converted). Indices
     are NumPy's basic ones: integers, slices with any step, ``...`` and `None`. Each is one access: one loop, one
     request per data server. ``np.asarray(view)`` reads all of it, `dask.array.from_array` takes it as it is.
     """

@@ -293,7 +293,7 @@ class PenstockFileSystem(AbstractFileSystem):
 class Reader(AbstractBufferedFile):
     """A file opened for reading, with fsspec's caches (``cache_type``, ``block_size``, ``cache_options``).
 
-        The default reads one block ahead: 1 MiB where calls are sequential. A single larger call reads no more than it asks
+    The default reads one block ahead: 1 MiB where calls are sequential. A single larger call reads no more than it asks
     for.
     """
 

@@ -17,7 +17,7 @@ PERMUTED = 3
 def choose(array, extents, nests, block, room, start):
     """The best (tiles, outer, inner) for an array, at first `start`.
 
-        `extents` are those of the array, `room` the blocks that a thread may keep. `nests` is a list of (weight, loops), where
+    `extents` are those of the array, `room` the blocks that a thread may keep. `nests` is a list of (weight, loops), where
     loops is a list of (trips, steps per dimension) from the outermost.
     """
     item = array.item
