@@ -102,8 +102,8 @@ static int end(struct file *file, int direction, int where, MPI_Status *status) 
                          .offset = offset_,              \
                          .buffer = (void *)(uintptr_t)buf})
 
-/* Begins a large count function: for a file that is not ours, the MPI library's, or where it has none and the count
- * allows, its small count sibling. */
+/* Begins a large count function. For a file that is not ours it calls the MPI library's. If that has none and the count
+ * allows it, it calls the small count sibling. */
 #define FILE_OR_FORWARD_LARGE(name, large, small)          \
     struct file *file = handle_file(fh);                   \
     if (!file && handle_ours(fh))                          \

@@ -1,12 +1,11 @@
 /* A file's communicator for the library: MPI collectives on a duplicate of the communicator given to MPI_File_open.
  *
- * MPI counts are ints, lengths here are 64 bits wide: what is longer than CHUNK goes in several messages. The
- * exchange (alltoallv) is point to point, from where the bytes are to where they go, without packing; ranks with
- * nothing to say to each other send nothing.
+ * MPI counts are ints, lengths here are 64 bits wide: what is longer than CHUNK goes in several messages. The exchange
+ * (alltoallv) is point to point, from the source buffer to the target buffer, without packing. Ranks without bytes for
+ * each other send no message.
  *
  * A message to one rank (tell) is copied and sent in the background: two ranks that both tell first do not wait for
- * each other. Whoever hears looks again and again, with pauses, because MPI_Recv would never return where the other
- * rank has given up.
+ * each other. The receiver polls, with pauses, because MPI_Recv would never return if the other rank has given up.
  */
 #include "shim.h"
 

@@ -1,7 +1,7 @@
 /* Accesses in a data representation of the program.
  *
- * An access moves the stored bytes as they are between the file and a staging buffer, and the program's functions
- * convert between that and the user's memory: before the write, after the read.
+ * An access moves the stored bytes unchanged between the file and a staging buffer. The program's functions convert
+ * between that buffer and the user's memory: before the write, after the read.
  */
 #include "shim.h"
 

@@ -1,8 +1,8 @@
 /* Error codes and their messages.
  *
- * A call that fails returns the error class itself as its code, so that comparing it with MPI_ERR_NO_SUCH_FILE,
- * MPI_Error_class and every other use is right without help from the MPI library. MPI_Error_string of a class gives
- * the message of our last error of that class.
+ * A call that fails returns the error class itself as its code. So a comparison with MPI_ERR_NO_SUCH_FILE,
+ * MPI_Error_class and every other use work without help from the MPI library. MPI_Error_string of a class gives the
+ * message of our last error of that class.
  */
 #include "shim.h"
 

@@ -1,8 +1,8 @@
 /* Fortran's MPI_FILE_CREATE_ERRHANDLER.
  *
- * All other Fortran calls reach the C functions through the MPI library's own wrappers. This one has to be seen
- * itself, because a Fortran handler takes its arguments otherwise than a C one, and because Open MPI's wrapper makes
- * the handler without calling the C function. The names differ by compiler and binding, the arguments do not.
+ * All other Fortran calls reach the C functions through the MPI library's own wrappers. This one is intercepted itself,
+ * for two reasons. A Fortran handler takes its arguments in another way than a C handler. Open MPI's wrapper makes the
+ * handler without calling the C function. The names differ by compiler and binding, the arguments do not.
  */
 #include "shim.h"
 

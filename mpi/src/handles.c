@@ -1,9 +1,9 @@
 /* MPI_File handles of ours.
  *
- * A handle is an address inside `space`, which holds nothing: no handle of the MPI library can be equal to one of
- * ours, and telling them apart needs no look at memory that may be gone. A closed handle stays ours and is given
- * out again as late as possible, so that a use after close is an error and not another file.
- * The Fortran number of a handle is its place in the space, above all numbers that MPI libraries give.
+ * A handle is an address inside `space`, which stores nothing. So no handle of the MPI library can equal one of ours,
+ * and telling them apart reads no memory that may have been freed. A closed handle stays ours and is reused as late as
+ * possible: a use after close is an error and not another file. The Fortran number of a handle is its index in the
+ * space, above all numbers that MPI libraries give.
  */
 #include "shim.h"
 

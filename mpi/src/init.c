@@ -1,14 +1,14 @@
 /* Start and end of the MPI program.
  *
- * Nonblocking accesses are completed by a thread of the library, which needs MPI_THREAD_MULTIPLE: the program gets
- * that level even if it asks for less (MPI lets the library give more than was asked for). Where the MPI library
- * gives less, nonblocking accesses complete before they return.
+ * A thread of the library completes nonblocking accesses, and needs MPI_THREAD_MULTIPLE. The program gets that level
+ * even if it asks for less (MPI lets the library give more). Where the MPI library gives less, nonblocking accesses
+ * complete before they return.
  *
- * Libraries such as HDF5 close their files in a delete callback of an attribute on MPI_COMM_SELF, which MPI_Finalize
- * calls first, in reverse order of setting (MPI 4.1, section 11.2.4). Our own attribute is set before MPI_Init returns,
- * so it is deleted last: files that are still open then are closed, while MPI can still communicate.
- * The sessions model has no MPI_COMM_SELF. There the end of the last session closes what is open; which session a file
- * belongs to cannot be asked.
+ * Libraries such as HDF5 close their files in a delete callback of an attribute on MPI_COMM_SELF. MPI_Finalize calls
+ * these first, in reverse order of setting (MPI 4.1, section 11.2.4). Our own attribute is set before MPI_Init returns,
+ * so it is deleted last. It closes files that are still open, while MPI can still communicate. The sessions model has
+ * no MPI_COMM_SELF. There the end of the last session closes what is open; which session a file belongs to cannot be
+ * asked.
  */
 #include "shim.h"
 

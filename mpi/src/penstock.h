@@ -1,9 +1,9 @@
 /* The C interface of Penstock's MPI-IO library (Rust, crates/capi), as the shim uses it.
  *
- * Constants that MPI libraries number differently have here the values of the standard ABI (MPI 5.0, chapter 20);
- * each ABI's build of the shim translates from its own mpi.h. Functions that can fail return 0 or an error class;
- * the message of the last error of a class is kept by pst_message(). No function keeps a pointer that it is given,
- * except where it says so.
+ * Constants that MPI libraries number differently have the values of the standard ABI here (MPI 5.0, chapter 20). Each
+ * ABI's build of the shim translates from its own mpi.h. Functions that can fail return 0 or an error class; the
+ * message of the last error of a class is kept by pst_message(). No function keeps a pointer that it is given, except
+ * where it says so.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H

@@ -1,9 +1,9 @@
 /* Nonblocking accesses as generalized requests, and the statuses of all accesses.
  *
- * The library's thread completes a request when the access is done. MPI has no way to tell the waiting call of an
- * error but one that MPI libraries turn into a fatal error of MPI_COMM_WORLD. So the request always succeeds for
- * the MPI library, its query function leaves a note for this thread, and our MPI_Wait and its siblings turn the note
- * into what MPI says: the file's error handler and the error class, in the status where there are several.
+ * The library's thread completes a request when the access is done. MPI has one way to report an error to the waiting
+ * call, and MPI libraries turn it into a fatal error of MPI_COMM_WORLD. So the request always succeeds for the MPI
+ * library, and its query function leaves a note for this thread. Our MPI_Wait and its siblings turn the note into what
+ * MPI requires: the file's error handler and the error class, in the status where there are several.
  */
 #include "shim.h"
 

@@ -1,9 +1,8 @@
 /* Which MPI library is in this process, and where each exported function leads.
  *
  * Decided at the first call of an exported function, because programs like mpi4py load their MPI library late and
- * privately. Calls lead to the ABI's build of the shim when Penstock is configured in the environment, and
- * otherwise straight to the function that would have been called without Penstock: a process that does not use
- * Penstock pays one extra jump per call.
+ * privately. If Penstock is configured in the environment, calls lead to the ABI's build of the shim. Otherwise they
+ * lead straight to the function that would have been called without Penstock, at the cost of one extra jump per call.
  */
 #define _GNU_SOURCE
 #include "resolve.h"
@@ -44,9 +43,9 @@ static char library_path[PATH_MAX];
 static const struct abi *abi;
 static bool active;
 
-/* Takes the object as the process's MPI library if it defines one itself (its name alone says too little: Fortran
- * and C++ bindings are called libmpi..., too). A library of the standard ABI may be a layer over another one, so it
- * is preferred. */
+/* Takes the object as the process's MPI library if it defines an MPI function itself. Its name is not enough: Fortran
+ * and C++ bindings are called libmpi..., too. A library of the standard ABI may be a layer over another one, so it is
+ * preferred. */
 static int consider(struct dl_phdr_info *object, size_t size, void *unused) {
     (void)size;
     (void)unused;
@@ -121,8 +120,9 @@ void penstock_missing(const char *symbol) {
     exit(127);
 }
 
-/* Without a deployment every call goes on as if Penstock were not here, except for names that nobody else can know:
- * for these ours says what is missing. Handles pass through as integers, which are wide enough in every ABI. */
+/* Without a deployment every call goes on as if Penstock were not here. The exception are names that only Penstock can
+ * open: for these our function says what is missing. Handles pass through as integers, which are wide enough in every
+ * ABI. */
 static const char prefix[] = "penstock:";
 typedef int opener(uintptr_t comm, const char *name, uintptr_t amode, uintptr_t info, uintptr_t file);
 typedef int deleter(const char *name, uintptr_t info);

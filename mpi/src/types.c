@@ -1,9 +1,9 @@
 /* MPI datatypes, decoded into loops.
  *
- * A datatype is taken apart with MPI_Type_get_envelope and MPI_Type_get_contents down to its basic elements and put
- * together again as a pst_type, constructor by constructor, so that regular patterns stay loops. The result is kept
- * as an attribute of the datatype: MPI deletes it with the datatype, so that a handle that is used again for another
- * type is never mistaken. Predefined types are decoded once per process.
+ * MPI_Type_get_envelope and MPI_Type_get_contents decode a datatype down to its basic elements. It is rebuilt as a
+ * pst_type, constructor by constructor, so that regular patterns stay loops. The result is an attribute of the
+ * datatype. MPI deletes it with the datatype, so a handle that is reused for another type gets no stale result.
+ * Predefined types are decoded once per process.
  */
 #include "shim.h"
 
@@ -156,9 +156,10 @@ static void attach(MPI_Datatype type, const pst_type *decoded) {
 
 /* ---- Committed types ------------------------------------------------------------------------------------------ */
 
-/* MPI has no call that tells. Whoever sends one must have committed it, so the MPI library is asked to send one to
- * nobody, which moves no bytes (MPICH does not look at the type when none are sent), on a communicator of our own where that is no fatal error. A split of MPI_COMM_SELF: a duplicate would
- * run the copy callbacks of the program's attributes. In the sessions model there is none, and all types pass. */
+/* MPI has no call that says whether a type is committed, but a send needs a committed one. So the MPI library is asked
+ * to send one element to MPI_PROC_NULL, which moves no bytes (with none, MPICH does not check the type). It does so on
+ * a communicator of our own, where an error is not fatal. That is a split of MPI_COMM_SELF, since a duplicate would run
+ * the copy callbacks of the program's attributes. In the sessions model there is none, and all types pass. */
 static MPI_Comm nobody;
 static bool have_nobody;
 
