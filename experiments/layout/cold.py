@@ -2,9 +2,8 @@
 
     .venv/bin/python experiments/layout/cold.py --dir DIR [--runs 5] [--json]
 
-Each measurement is a process of its own: MPI-IO of the MPI library alone (no Penstock), or h5py. It runs in a memory
-cgroup, where one can be made, that holds less than the matrix, page cache included; and the file is dropped from the
-page cache before it is read. What is compared is the time to read all columns, in panels; the two interleaved.
+Each measurement is a process of its own: MPI-IO of the MPI library alone (no Penstock), or h5py. Where a memory cgroup can be made, it runs in one that holds less than the matrix, page cache included. The file is dropped from
+the page cache before it is read. What is compared is the time to read all columns, in panels; the two interleaved.
 """
 
 import argparse

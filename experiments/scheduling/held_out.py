@@ -3,9 +3,8 @@
     .venv/bin/python experiments/scheduling/held_out.py
 
 The data are those of `own` itself (`crates/sched/data/measured.csv`, made by learn_own.py): what each algorithm gave of the best one.
-Learners: `nearest`, the rows that are nearest (as `select/own.rs` has it); a regression tree; forests. Held out are a tenth of the
-situations, in all set-ups and with all numbers of processes at once, drawn anew with five seeds; and one device after the
-other. A choice is right when it gives at least 95% of what the best algorithm gives. `to` is chosen where nothing promises 1%
+Learners: `nearest`, the rows that are nearest (as `select/own.rs` has it); a regression tree; forests. Held out are a tenth of the situations, in all set-ups and with all numbers of processes at once, with five seeds. Then one device
+after the other. A choice is right when it gives at least 95% of what the best algorithm gives. `to` is chosen where nothing promises 1%
 more.
 """
 

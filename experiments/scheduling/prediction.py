@@ -5,11 +5,8 @@
 
 Runs prediction.toml in virtual time with each seed. Of each case: how many parts a decision joins, and MB/s; under plain aIOLi, and what predictions
 add. The source's averages are over the three kinds of access that have room for larger aggregations: all but contiguous small
-ones. `room` is what plain aIOLi joins of the most that it could: 2 parts of a small contiguous access and 8 of a large one, and 16 of
-strided ones, where it joins no more. A relation is within 15% if ours and the source's, both as factors, are.
-
-`--real N` runs the eight cases with 16 processes by `pattern.c` on four real servers whose device is modelled in real time. Two
-traced runs are merged; then plain aIOLi and aIOLi with predictions run in turn, N times each.
+ones. `room` is what plain aIOLi joins of the most that it could. That is 2 parts of a small contiguous access, 8 of a large one, and 16
+of strided ones, where it joins no more. A relation is within 15% if ours and the source's, both as factors, are.
 """
 
 import argparse
