@@ -2,8 +2,8 @@
 
 Runs of OLD and NEW are interleaved pair by pair, and which of them begins alternates. Records are those of `bench.py`
 that are access patterns of `io.c` (the one beside this file runs on both), and `contig/1MiB/nosync`. Without `--only` it
-runs ten of them. Beside the median ratio stand its interval at 95% confidence, and what the disk of the stores got:
-write requests of a repetition and KiB of a request, OLD's and NEW's. Other programs' requests to that disk count, too.
+runs ten of them. Beside the median ratio stands its interval at 95% confidence. Then what the disk of the stores got, from OLD and from NEW:
+write requests of a repetition and KiB of a request. Other programs' requests to that disk count, too.
 
     against.py OLD NEW [--pairs N] [--only REGEX] [--disk DIR] [--json FILE]
 """

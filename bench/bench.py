@@ -1,11 +1,10 @@
 """The benchmarks of `make bench`: Penstock against a named peer on the same work.
 
 Every record is a ratio, larger = better for Penstock, from runs interleaved pair by pair. The
-peer for I/O is the same MPI's own ROMIO on the same disk, in the best of its hint settings,
-found by one probing run each, with the same kind of call. Goals stand beside the figures, and whether each is met.
+peer for I/O is the same MPI's own ROMIO on the same disk, with the same kind of call. It has the best of its hint settings,
+found by one probing run each. Goals stand beside the figures, and whether each is met.
 
-Names of records say what is in the path: `server` a Unix socket in place of descriptors, `tcp` a TCP connection, `mount`
-the kernel and a daemon, `small` files of no bytes, `shared` the shared file pointer, `independent` calls of one rank.
+Names of records say what is in the path; bench/README.md has the words.
 
     bench.py [--only REGEX] [--runs N] [--list]
 """
@@ -367,11 +366,10 @@ class Bench:
         }
 
     def record_sched_server(self, name, record):
-        """What a setting costs a server: its throughput with it against that without it, and its processor seconds per
-        request likewise, under one program that goes on by requests. The setting is switched on and off between short
-        windows, so what else happens on the machine meets both alike, and a window ends when the setting is off, so all
-        that it leaves to be done is counted. The server has a processor of its own; how busy it was is told, since
-        below 1 the program bounds the rate too."""
+        """The cost of a setting on a server: throughput and processor seconds per request, with it and without it, under one
+        program that sends requests all the time. The setting is switched on and off between short windows, so disturbances
+        of the machine affect both alike. A window ends when the setting is off, so deferred work is counted. The server has
+        a processor of its own. The record says how busy it was, since below 1 the program bounds the rate too."""
         home = self.dir / "deployment"
         cpus = sorted(os.sched_getaffinity(0))
         own, rest = (["taskset", "-c", ",".join(map(str, some))] for some in (cpus[-1:], cpus[:-1] or cpus))
@@ -442,7 +440,7 @@ class Bench:
         }
 
     def record_sched_decisions(self, name, record):
-        """Servers started with --trace, which write down every decision besides, against those that only trace: the
+        """Servers started with --trace, which also write every decision, against those that only trace. Both get the
         same requests through the same queue (TO), run by run. Files of decisions end at 1 GiB, so runs are short."""
         homes = {"decisions": self.dir / "decided", "trace": self.dir / "traced"}
         run(
@@ -509,9 +507,9 @@ class Bench:
             run([PENSTOCK, "down", home])
 
     def record_stranger(self, name, record):
-        """A good client beside another user of the same host: one takes all connections, and shared locks on a file that it
-        may read; or one wants descriptors, counters, and shared locks on all of that file, over and over. The good client
-        uses another file: who may read its own may keep it waiting for a second at a time (needs root)."""
+        """A good client beside another user of the same host. That user takes all connections, and shared locks on a file that
+        he may read. Or he asks for descriptors, counters, and shared locks on all of that file, again and again. The good
+        client uses another file, since a user who may read its file may delay it for a second at a time (needs root)."""
         home = self.dir / f"besieged-{record['how']}"
         uid, seconds = 61002, 3
         run([PENSTOCK, "up", home])
@@ -563,8 +561,8 @@ class Bench:
         return view
 
     def record_others_file(self, name, record):
-        """Reads of a file that another user owns and everybody may read, which are requests, against the owner's reads of it,
-        which go by descriptors: one program each, on the servers' host, bytes in the page cache (needs root)."""
+        """Another user's reads of a file that everybody may read, which are requests, against the owner's reads of it, which go
+        by descriptors. One program each, on the servers' host, bytes in the page cache (needs root)."""
         home = self.dir / f"users-{record['piece']}"
         owner, other, total, seconds = 61001, 61002, 64 << 20, 2
         run([PENSTOCK, "up", home])

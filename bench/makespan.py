@@ -4,10 +4,10 @@
 
 Each case of experiments/makespan.toml is simulated, and run: ranks under MPI, data servers with `--device`, real time. The
 programs are written here once more, from the papers' descriptions and with MPI datatypes, so the simulator's generators
-are compared too. The median of N runs has to be within 15% of the median of the simulator's seeds 1 to 9: how the disks stand to
-each other, and who comes first after a wait, is chance in both. With `--slow X` the real devices are
-X times as slow and the times taken are divided by it: what this machine adds to each access counts less. Run it while the
-machine does nothing else.
+are compared too. The median of N runs has to be within 15% of the median of the simulator's seeds 1 to 9. The disks' relative
+rotation, and who comes first after a wait, is random in both. With `--slow X` the real devices are
+X times as slow, and the measured times are divided by it. So the machine's own cost per access counts less. Run it on an
+idle machine.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Mutation test: does anything notice when the code breaks a promise?
 
-Each mutant of `scripts/mutants.toml` is one wrong line or two in a store, a server, a client or the wire format. It is put into a
-copy of the tree, built, and given to the fault simulator and to the tests of its crate, until one of them finds it. A
+Each mutant of `scripts/mutants.toml` is one wrong line or two in a store, a server, a client or the wire format. It is applied to a
+copy of the tree and built. The fault simulator and the tests of its crate run until one of them finds it. A
 mutant that nobody finds is a promise that nothing checks.
 
     make mutants                        # all of them, 1,000 seeds each: hours

@@ -1,7 +1,7 @@
 """Bad input and broken surroundings, as unmodified MPI programs and the command meet them.
 
-Each must give a message that says what, where and what to do, the right MPI error class or exit code, and leave other
-data and the deployment as they were. docs/understand/robustness.md lists what is tested here and what elsewhere.
+Each must give the right MPI error class or exit code, and a message that says what, where and what to do. Other
+data and the deployment must stay as they were. docs/understand/robustness.md lists what is tested here and what elsewhere.
 """
 
 import os
