@@ -7,6 +7,8 @@ use crate::service;
 use crate::which::Which;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -36,9 +38,11 @@ pub fn running(located: &Located, which: Which) -> Option<Process> {
         })
 }
 
+/// Starts a server. `listener` is bound to its TCP address; without one the server binds that itself.
 pub fn start(
     located: &Located,
     which: Which,
+    listener: Option<TcpListener>,
     trace: Option<&Path>,
     replaced: &ReplacedArgs,
 ) -> Result<Child> {
@@ -56,7 +60,7 @@ pub fn start(
                 .iter()
                 .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
         )
-        .stdin(Stdio::null())
+        .stdin(listener.map_or_else(Stdio::null, |l| OwnedFd::from(l).into()))
         .stdout(open()?)
         .stderr(open()?)
         .current_dir("/")

@@ -160,7 +160,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
         None => None,
     };
     let mut started = Vec::new();
-    let launch = |which| launch::start(&located, which, trace.as_deref(), &args.replaced);
+    let launch = |which| launch::start(&located, which, None, trace.as_deref(), &args.replaced);
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
             started.push((which, launch(which)?));

@@ -6,7 +6,7 @@ use penstock_wire::{Error, Result};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -127,12 +127,17 @@ impl Listener {
             .to_socket_addrs()
             .map_err(|e| fail(format!("cannot resolve: {e}")))?
             .collect();
-        let listener = TcpListener::bind(&candidates[..]).map_err(|e| {
-            fail(match e.kind() {
-                std::io::ErrorKind::AddrInUse => "in use; is this server running already?".into(),
-                _ => e.to_string(),
-            })
-        })?;
+        let listener = match handed_over(&candidates) {
+            Some(listener) => listener,
+            None => TcpListener::bind(&candidates[..]).map_err(|e| {
+                fail(match e.kind() {
+                    std::io::ErrorKind::AddrInUse => {
+                        "in use; is this server running already?".into()
+                    }
+                    _ => e.to_string(),
+                })
+            })?,
+        };
         listener
             .set_nonblocking(true)
             .map_err(|e| fail(e.to_string()))?;
@@ -173,7 +178,24 @@ impl AsFd for Listener {
     }
 }
 
-/// Removes a socket file that a dead server left; refuses if a server answers there or it is no socket.
+/// The socket that this process got as its standard input, as inetd gives it, if it listens at one of these addresses. Whoever
+/// chose a free port and starts the server keeps the port taken until the server has it. It is taken once.
+fn handed_over(candidates: &[SocketAddr]) -> Option<TcpListener> {
+    let input = rustix::stdio::stdin();
+    if !rustix::net::sockopt::socket_acceptconn(input).unwrap_or(false) {
+        return None;
+    }
+    // A Unix socket has no such address.
+    let listener = TcpListener::from(input.try_clone_to_owned().ok()?);
+    if !candidates.contains(&listener.local_addr().ok()?) {
+        return None;
+    }
+    let nothing = std::fs::File::open("/dev/null").ok()?;
+    rustix::stdio::dup2_stdin(&nothing).ok()?;
+    Some(listener)
+}
+
+/// Removes a socket file that a dead server left; refuses when someone answers there or it is no socket.
 fn clear_stale(path: &Path) -> Result<()> {
     let fail = |what: String| Error::Listen {
         address: path.display().to_string(),

@@ -130,8 +130,8 @@ struct Agent {
     /// The new deployment's directory, whose content is removed unless it is to stay.
     new: Option<New>,
     located: Option<Located>,
-    /// Ports that are reserved until the servers start.
-    ports: Vec<TcpListener>,
+    /// Bound to the new servers' ports, for them to inherit: nobody else gets one in between.
+    ports: Vec<(Which, TcpListener)>,
     start: Option<Start>,
     started: Vec<(Which, Child)>,
     kept: bool,
@@ -223,10 +223,11 @@ impl Agent {
             first: begin.ports.0,
             last: begin.ports.1,
         };
-        self.ports = here::take_ports(address, ports, begin.servers.len())?;
+        let taken = here::take_ports(address, ports, begin.servers.len())?;
+        self.ports = begin.servers.iter().copied().zip(taken).collect();
         let pair = |name: &str| key_pair(dir, name).map_err(CliError::new);
         let mut servers = Vec::new();
-        for (which, taken) in begin.servers.iter().zip(&self.ports) {
+        for (which, taken) in &self.ports {
             let port = taken
                 .local_addr()
                 .map_err(|e| CliError::new(format!("cannot take a port of {address}: {e}")))?
@@ -319,7 +320,7 @@ impl Agent {
 
     fn start(&mut self, start: Start) -> Result<()> {
         let located = self.located()?.clone();
-        self.ports.clear();
+        let mut ports = std::mem::take(&mut self.ports);
         for which in self.own()? {
             let runs = launch::running(&located, which).is_some();
             if runs && start.trace.is_some() && which != Which::Meta {
@@ -330,8 +331,10 @@ impl Agent {
                 .next("`penstock down` first, or leave out --trace"));
             }
             if !runs {
-                let child =
-                    launch::start(&located, which, start.trace.as_deref(), &start.replaced)?;
+                let port = ports.iter().position(|(of, _)| *of == which);
+                let port = port.map(|at| ports.swap_remove(at).1);
+                let trace = start.trace.as_deref();
+                let child = launch::start(&located, which, port, trace, &start.replaced)?;
                 self.started.push((which, child));
             }
         }
@@ -357,8 +360,8 @@ impl Agent {
             let runs = launch::running(&located, which).is_some();
             // It ran and has ended since. A process that was killed is still there for a moment.
             if let (false, false, Some(start)) = (ours, runs, &self.start) {
-                let child =
-                    launch::start(&located, which, start.trace.as_deref(), &start.replaced)?;
+                let trace = start.trace.as_deref();
+                let child = launch::start(&located, which, None, trace, &start.replaced)?;
                 self.started.push((which, child));
             }
             if runs && looked.recovering.is_none() {

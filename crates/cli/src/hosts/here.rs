@@ -124,7 +124,7 @@ pub fn resolve(host: &str) -> Option<IpAddr> {
     v4.or(found.first()).copied()
 }
 
-/// Takes `n` free ports of the range. They are free again when the listeners are dropped.
+/// Takes `n` free ports of the range. Servers inherit the listeners, so that no port is free in between.
 pub fn take_ports(address: IpAddr, ports: Ports, n: usize) -> Result<Vec<TcpListener>> {
     let free = |port| TcpListener::bind((address, port)).ok();
     let found: Vec<_> = (ports.first..=ports.last)
