@@ -247,6 +247,74 @@ def test_a_disk_that_is_full_at_a_later_start_is_named(hosts):
         hosts.on("h4", "umount", "-l", hosts.dir / "local")
 
 
+def held(hosts):
+    held = json.loads(hosts.penstock("h1", "keys", "--json", "-d", hosts.fs).stdout)
+    return held["current"], held["other"]
+
+
+def keys_of(hosts, name):
+    return {path.name for path in hosts.disk(name).glob("*.key")}
+
+
+def test_keys_are_rotated_on_all_hosts(hosts):
+    """Each host makes its servers' keys; the client key and the deployment file reach all. Servers that start again have them."""
+    up(hosts, "--group", "daemon")
+    rotated = hosts.penstock("h1", "keys", "--rotate", "-d", hosts.fs).stdout
+    assert held(hosts) == (2, 1) and "former" in rotated, rotated
+    for k, name in enumerate(hosts.names):
+        first = {"authority.key", "authority-2.key", "meta.key", "meta-2.key"} if k == 0 else set()
+        assert keys_of(hosts, name) == {"client.key", "client-2.key", f"data-{k}.key", f"data-{k}-2.key"} | first
+        modes = {path.name: path.stat().st_mode & 0o777 for path in hosts.disk(name).glob("*-2.key")}
+        assert all(mode == (0o640 if key == "client-2.key" else 0o600) for key, mode in modes.items()), modes
+    texts = {(hosts.disk(name) / "deployment.toml").read_text() for name in hosts.names}
+    assert len(texts) == 1 and "generation = 2" in texts.pop()
+    assert len({(hosts.disk(name) / "client-2.key").read_text() for name in hosts.names}) == 1
+    assert copied(hosts, "rotated", 1_000_001)
+    # A host that loses power comes back with the new keys.
+    hosts.kill("h3")
+    hosts.boot("h3")
+    assert "1 servers started on h3" in hosts.penstock("h3", "up", hosts.fs).stdout
+    assert all(server["up"] for server in status(hosts)["servers"])
+    # Nobody is told while a host is away: nothing is begun.
+    hosts.cut("h4")
+    refused = hosts.penstock("h1", "keys", "--rotate", "-d", hosts.fs, check=False)
+    assert refused.returncode == 1 and "data server 3" in refused.stderr, refused.stderr
+    hosts.cut("h4", "up")
+    wait("h4 is back", 60, lambda: all(server["up"] for server in status(hosts, check=False)["servers"]))
+    assert held(hosts) == (2, 1)
+    # Elsewhere than where the authority's key is it is refused, with where to go.
+    refused = hosts.penstock("h2", "keys", "--rotate", "-d", hosts.fs, check=False)
+    assert refused.returncode == 1 and "authority" in refused.stderr, refused.stderr
+    # The former generation ends on all hosts.
+    ended = hosts.penstock("h1", "keys", "--end-former", "-d", hosts.fs).stdout
+    assert "authority.key" in ended and held(hosts) == (2, None), ended
+    assert all("other_keys" not in (hosts.disk(name) / "deployment.toml").read_text() for name in hosts.names)
+    assert copied(hosts, "ended", 1_000_001)
+    assert "nothing is wrong" in hosts.penstock("h1", "check", "-d", hosts.fs).stdout
+
+
+def test_a_rotation_that_was_interrupted_goes_on(hosts):
+    up(hosts)
+    # Hosts made keys, and the first one had no time to name them.
+    hosts.penstock("h1", "keys", "--rotate", "-d", hosts.fs, env={"PENSTOCK_VIA": "ssh"})
+    left = hosts.disk("h2") / "data-1-3.key"
+    (hosts.disk("h2") / "data-1-2.key").rename(left)
+    (hosts.disk("h2") / "data-1-2.key").write_text(left.read_text())
+    (hosts.disk("h2") / "data-1-2.key").chmod(0o600)
+    (hosts.disk("h5") / "client-3.key").write_text("of a rotation that came to nothing\n")
+    # A host that is not reached by ssh stops it before anybody uses a new key.
+    real, aside = hosts.dir / "home" / ".ssh", hosts.dir / "home" / "ssh.aside"
+    real.rename(aside)
+    refused = hosts.penstock("h1", "keys", "--rotate", "-d", hosts.fs, check=False)
+    assert refused.returncode == 1 and "h2" in refused.stderr, refused.stderr
+    assert held(hosts) == (2, 1)
+    aside.rename(real)
+    hosts.penstock("h1", "keys", "--rotate", "-d", hosts.fs)
+    assert held(hosts) == (3, 2) and left.exists()
+    assert len({(hosts.disk(name) / "client-3.key").read_text() for name in hosts.names}) == 1
+    assert copied(hosts, "again", 1_000_001)
+
+
 def test_status_asks_hosts_that_are_cut_off_at_once(hosts):
     """Three of them take no longer than one."""
     up(hosts)

@@ -2,10 +2,12 @@
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::which::Which;
-use crate::{connect, out, service};
+use crate::{connect, hosts, out, service};
 use clap::Args;
 use penstock_client::Client;
+use penstock_layout::ServerId;
 use penstock_rpc::deployment::{Deployment, Generation};
+use penstock_wire::PublicKey;
 use penstock_wire::message::KeysHeld;
 use serde_json::json;
 use std::path::Path;
@@ -23,8 +25,8 @@ Examples:
   penstock keys --end-former          a key was stolen: end the former generation now, with connections that use it
 
 After a rotation, give clients on other hosts the new deployment.toml and client key, and make new credentials
-(`penstock credential`): what they have is good until the former generation ends. If servers run on hosts with a
-directory of their own, the command says which files they need, and goes on when it is run again.")]
+(`penstock credential`): what they have is good until the former generation ends. Hosts of `up --hosts` get the keys by
+themselves: each makes those of its own servers. If it is interrupted, run it again.")]
 pub struct KeysArgs {
     /// Make new keys and have all servers take them.
     #[arg(long, conflicts_with = "end_former")]
@@ -82,16 +84,23 @@ fn rotate(located: &mut Located) -> Result<Vec<String>> {
     if !is_begun(&located.deployment) {
         former = located.deployment.other_keys.clone();
         let dir = located.dir().to_owned();
+        let elsewhere = elsewhere(located)?;
         service::as_owner(&dir, || {
-            located.deployment.add_keys(&dir).map_err(CliError::new)
+            let added = located.deployment.add_keys(&dir, &elsewhere);
+            added.map_err(CliError::new)
         })?;
         located.save()?;
     }
-    // All servers accept it before any client uses it.
+    // All accept it before anybody uses it.
+    spread(located).map_err(|e| {
+        CliError::new(e)
+            .next("the former keys are still used; run it again, and it goes on where it was")
+    })?;
     tell(&client, located)?;
     located.deployment.switch_keys();
     located.save()?;
-    tell(&client, located).map_err(|e| {
+    let told = spread(located).and_then(|()| tell(&client, located));
+    told.map_err(|e| {
         CliError::new(e).next(format!(
             "generation {} is now the current one, and all servers accept it; a server that has not read that yet does when it is started again: `penstock up`, not another --rotate",
             located.deployment.generation
@@ -114,14 +123,37 @@ fn end_former(located: &mut Located) -> Result<Vec<String>> {
             .next("`penstock keys --rotate` makes the next; then the former one can be ended"));
     };
     located.save()?;
-    tell(&client, located).map_err(|e| {
+    let told = spread(located).and_then(|()| tell(&client, located));
+    told.map_err(|e| {
         CliError::new(e).next("NOT ended everywhere: a server that has not read this still accepts the former keys until it is started again")
     })?;
     Ok(unused(Some(&former)))
 }
 
-/// A client of all servers. All must answer: a server that does not would miss the new keys. Works only with the
-/// deployment's own file, not a copy.
+/// Identities of the next generation that servers' own hosts have made; those hosts have its client key now.
+fn elsewhere(located: &Located) -> Result<Vec<(Option<ServerId>, PublicKey)>> {
+    if located.deployment.hosts().is_empty() {
+        return Ok(Vec::new());
+    }
+    let dir = located.dir();
+    let client_key = service::as_owner(dir, || {
+        let made = located.deployment.next_client_key(dir);
+        made.map_err(CliError::new)
+    })?;
+    let made = hosts::next_keys(located, &client_key)?;
+    Ok(made.into_iter().map(|(of, key)| (of.id(), key)).collect())
+}
+
+/// Brings the deployment file to all hosts that it names.
+fn spread(located: &Located) -> Result<()> {
+    if located.deployment.hosts().is_empty() {
+        return Ok(());
+    }
+    hosts::distribute(located)
+}
+
+/// A client of all servers, which must be there: one that is away would not learn of the keys. Only with the deployment's own
+/// file, not a copy.
 fn reached(located: &Located) -> Result<Client> {
     let authority = located.deployment.authority_key.as_deref();
     if !authority.is_some_and(Path::is_file) {

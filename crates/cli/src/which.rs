@@ -38,7 +38,15 @@ impl Which {
         }
     }
 
-    /// The server's name in files and messages.
+    /// A data server's number.
+    pub fn id(self) -> Option<ServerId> {
+        match self {
+            Which::Meta => None,
+            Which::Data(id) => Some(id),
+        }
+    }
+
+    /// Its name in files and messages.
     pub fn name(self) -> String {
         match self {
             Which::Meta => "meta".into(),

@@ -34,21 +34,48 @@ impl Deployment {
         Ok(made)
     }
 
-    /// Makes the next generation of keys in `dir`, replacing the former one. The new client key gets the permissions of
-    /// the current one.
-    pub fn add_keys(&mut self, dir: &Path) -> Result<()> {
-        let generation = self.generation + 1;
-        let file = |name: &str| format!("{name}-{generation}");
-        let pair = |name: &str| key_pair(dir, &file(name));
-        let client_key = dir.join(format!("{}.key", file("client")));
-        if !client_key.exists() {
-            Key::generate()?.save(&client_key)?;
+    /// The file of a key of the next generation in `dir`.
+    fn next_file(&self, dir: &Path, name: &str) -> PathBuf {
+        dir.join(format!("{}.key", self.next_name(name)))
+    }
+
+    fn next_name(&self, name: &str) -> String {
+        format!("{name}-{}", self.generation + 1)
+    }
+
+    /// The client key of the next generation in `dir`, made if it is not there. Who could read the one of now can read it.
+    pub fn next_client_key(&self, dir: &Path) -> Result<PathBuf> {
+        let path = self.next_file(dir, "client");
+        if !path.exists() {
+            Key::generate()?.save(&path)?;
         }
-        share_like(&self.client_key, &client_key)?;
-        let (authority, authority_key) = pair("authority")?;
+        share_like(&self.client_key, &path)?;
+        Ok(path)
+    }
+
+    /// Makes the identity of a server in the next generation, in `dir`.
+    pub fn next_identity(&self, dir: &Path, id: Option<ServerId>) -> Result<PublicKey> {
+        key_pair(dir, &self.next_name(&name(id))).map(|(public, _)| public)
+    }
+
+    /// Makes the next generation of keys in `dir`, in the place of the former one if there is any. `elsewhere` are identities that
+    /// the servers' own hosts have made.
+    pub fn add_keys(
+        &mut self,
+        dir: &Path,
+        elsewhere: &[(Option<ServerId>, PublicKey)],
+    ) -> Result<()> {
+        let client_key = self.next_client_key(dir)?;
+        let (authority, authority_key) = key_pair(dir, &self.next_name("authority"))?;
+        let ids: Vec<_> = self.identities_mut().map(|(id, ..)| id).collect();
         let mut servers = Vec::new();
-        for (id, ..) in self.identities_mut() {
-            let (identity, path) = pair(&name(id))?;
+        for id in ids {
+            let made = elsewhere.iter().find(|(of, _)| *of == id);
+            let identity = match made {
+                Some((_, identity)) => *identity,
+                None => self.next_identity(dir, id)?,
+            };
+            let path = self.next_file(dir, &name(id));
             servers.push(ServerKeys {
                 id,
                 identity,
@@ -56,7 +83,7 @@ impl Deployment {
             });
         }
         self.other_keys = Some(Generation {
-            generation,
+            generation: self.generation + 1,
             client_key,
             authority: Some(authority),
             authority_key: Some(authority_key),

@@ -4,8 +4,8 @@
 //! silence, or by a signal.
 use super::here::{self, Here};
 use super::message::{
-    Begin, Begun, Hello, IDLE_S, Install, Job, Looked, MAX_LINE, Numbered, Open, Reply, Request,
-    Start,
+    Begin, Begun, Hello, IDLE_S, Install, Job, Looked, MAX_LINE, NextKeys, Numbered, Open, Reply,
+    Request, Start,
 };
 use super::names::Ports;
 use crate::deployment::{self, Located};
@@ -17,7 +17,7 @@ use crate::service;
 use crate::which::Which;
 use penstock_rpc::deployment::{Deployment, FILE_NAME};
 use penstock_rpc::key_pair;
-use penstock_wire::Key;
+use penstock_wire::{Key, PublicKey};
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
@@ -168,6 +168,7 @@ impl Agent {
                 self.claim = None;
                 Ok(Reply::Done)
             }
+            Request::Keys(next) => self.keys(&next).map(Reply::Keys),
             Request::Job(job) => self.job(&job).map(done),
             Request::Clean { dir, discard } => {
                 // The claim's lock file is in the directory that is removed.
@@ -268,6 +269,34 @@ impl Agent {
         }
         self.located = Some(located);
         Ok(())
+    }
+
+    /// Made before any deployment file names them, so they may be there from a rotation that was interrupted.
+    fn keys(&self, next: &NextKeys) -> Result<Vec<(Which, PublicKey)>> {
+        let located = self.located()?;
+        let (dir, deployment) = (located.dir(), &located.deployment);
+        if deployment.generation != next.after {
+            return Err(CliError::new(format!(
+                "{} is at generation {} of its keys, and not {}",
+                located.file.display(),
+                deployment.generation,
+                next.after
+            ))
+            .next("run `penstock keys --rotate` again"));
+        }
+        service::as_owner(dir, || {
+            let name = format!("client-{}.key", next.after + 1);
+            let there = std::fs::read_to_string(dir.join(&name));
+            if !there.is_ok_and(|text| text == next.client_key) {
+                job::write(dir, &name, &next.client_key)?;
+            }
+            deployment.next_client_key(dir).map_err(CliError::new)?;
+            let identity = |which| {
+                let made = deployment.next_identity(dir, Which::id(which));
+                made.map(|key| (which, key)).map_err(CliError::new)
+            };
+            self.own()?.into_iter().map(identity).collect()
+        })
     }
 
     fn job(&self, job: &Job) -> Result<()> {

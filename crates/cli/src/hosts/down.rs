@@ -1,15 +1,19 @@
-//! Ends servers on all hosts, and copies the deployment file to all.
-use super::message::{Open, Reply, Request};
+//! Servers end on all hosts, and the deployment file goes to all.
+use super::message::{NextKeys, Open, Reply, Request};
 use super::session::{self, Failure, Interrupt, Session};
+use super::up::unexpected;
 use super::{ReachArgs, reached};
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use crate::job::Cleaned;
 use crate::launch;
 use crate::out;
+use crate::service;
 use crate::updown;
 use crate::which::Which;
 use penstock_rpc::deployment::Deployment;
+use penstock_wire::PublicKey;
+use std::path::Path;
 
 /// On the metadata server's host, ends the servers of all hosts; elsewhere those of this host. Continues if a host is
 /// not reached.
@@ -110,14 +114,52 @@ pub fn clean(located: &Located, args: &ReachArgs, discard: bool) -> Result<Clean
 
 /// Copies the deployment file from the metadata server's host to all hosts.
 pub fn distribute(located: &Located) -> Result<()> {
-    let args = ReachArgs::default();
-    let (mut sessions, mut failures) = opened(located, &args)?;
+    let (mut sessions, mut failures) = opened(located, &ReachArgs::default())?;
     failures
         .extend(session::ask_each(&mut sessions, "copying", |_| Request::Keep { wait: false }).1);
-    match session::failed(failures) {
-        None => Ok(()),
-        Some(error) => Err(error),
+    session::failed(failures).map_or(Ok(()), Err)
+}
+
+/// Has each host make the identity keys of its servers in the next generation, and gives all of them that client key. Nothing names
+/// these keys yet.
+pub fn next_keys(located: &Located, client_key: &Path) -> Result<Vec<(Which, PublicKey)>> {
+    let client_key = service::as_owner(located.dir(), || {
+        std::fs::read_to_string(client_key).map_err(|e| CliError::io("read", client_key, e))
+    })?;
+    let (mut sessions, failures) = opened(located, &ReachArgs::default())?;
+    if let Some(error) = session::failed(failures) {
+        return Err(error);
     }
+    let replies = session::ask_all(&mut sessions, "making keys", |_| {
+        Request::Keys(NextKeys {
+            after: located.deployment.generation,
+            client_key: client_key.clone(),
+        })
+    })?;
+    let mut all = Vec::new();
+    for (session, reply) in sessions.iter().zip(replies) {
+        let Reply::Keys(made) = reply else {
+            return Err(unexpected(&session.host));
+        };
+        // A host says what it made for its own servers alone.
+        let own = |(which, _): &(Which, PublicKey)| {
+            which.host(&located.deployment) == Some(session.host.as_str())
+        };
+        all.extend(made.into_iter().filter(own));
+    }
+    let missing = Which::all(&located.deployment)
+        .into_iter()
+        .find(|which| all.iter().all(|(of, _)| of != which));
+    if let Some(which) = missing {
+        return Err(CliError::new(format!(
+            "nobody made a key of {}",
+            which.title()
+        )));
+    }
+    session::ask_all(&mut sessions, "finishing", |_| Request::Keep {
+        wait: false,
+    })?;
+    Ok(all)
 }
 
 /// Sessions with the hosts, in which the deployment is open.

@@ -60,7 +60,9 @@ pub enum Request {
     /// Keep what was done; others may change the directory. `wait`: the agent stays until the servers that it started
     /// have ended.
     Keep { wait: bool },
-    /// Write the files of a job that are no part of its deployment.
+    /// Make this host's keys of the next generation, beside those of now.
+    Keys(NextKeys),
+    /// Write what a job needs beside its deployment.
     Job(Job),
     /// End what runs of a job's deployment in this directory, and remove it (`penstock clean`).
     Clean { dir: PathBuf, discard: bool },
@@ -134,6 +136,21 @@ impl std::fmt::Debug for Job {
     }
 }
 
+/// See [`Request::Keys`].
+#[derive(Clone, Serialize, Deserialize)]
+pub struct NextKeys {
+    /// The generation that they follow: what is asked is about no other.
+    pub after: u32,
+    /// The text of the client key's file.
+    pub client_key: String,
+}
+
+impl std::fmt::Debug for NextKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NextKeys(after {})", self.after)
+    }
+}
+
 /// See [`Request::Start`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
@@ -160,8 +177,16 @@ pub struct Looked {
 pub enum Reply {
     Done,
     Begun(Begun),
+    /// Identities of the host's servers in the next generation.
+    Keys(Vec<(Which, PublicKey)>),
     Looked(Looked),
-    Ended { count: usize, killed: Vec<String> },
+    Ended {
+        count: usize,
+        killed: Vec<String>,
+    },
     Cleaned(Cleaned),
-    Failed { what: String, next: Option<String> },
+    Failed {
+        what: String,
+        next: Option<String>,
+    },
 }

@@ -23,7 +23,7 @@ mod session;
 mod up;
 mod via;
 
-pub use down::{clean, distribute, down};
+pub use down::{clean, distribute, down, next_keys};
 pub use names::{in_job, some};
 pub use up::{ForJob, for_job, up};
 pub use via::Via;

@@ -308,7 +308,7 @@ fn take(dir: &Path, deployment: &mut Deployment, host: &str, begun: &Begun) -> R
     Ok(())
 }
 
-fn unexpected(host: &str) -> CliError {
+pub(super) fn unexpected(host: &str) -> CliError {
     CliError::new(format!(
         "{host}: its agent gave an answer to another question"
     ))
