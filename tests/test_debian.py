@@ -57,7 +57,8 @@ def test_packages_are_clean(packages):
         seen |= paths
         scripts = run("dpkg-deb", "--info", package).stdout
         assert not re.search(r"\b(preinst|postinst|prerm|postrm)\b", scripts), "nothing is started"
-    for path in ("usr/bin/penstock", "usr/lib/penstock/libpenstock.so", "usr/lib/systemd/user/penstock@.service"):
+    units = ("usr/lib/systemd/user/penstock@.service", "usr/lib/systemd/system/penstock-server@.service")
+    for path in ("usr/bin/penstock", "usr/lib/penstock/libpenstock.so", *units):
         assert f"./{path}" in seen
 
 

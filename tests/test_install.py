@@ -192,6 +192,26 @@ def test_the_unit_is_one_for_systemd(home, tmp_path):
     assert f'ExecStart="{home}/bin/penstock" serve' in unit.read_text()
 
 
+def test_the_unit_of_each_server_is_one_for_systemd(home, tmp_path):
+    unit = home / "lib/systemd/system/penstock-server@.service"
+    assert f'ExecStart="{home}/bin/penstock" serve %f' in unit.read_text()
+    for name in ("meta", "data-0"):
+        escaped = run("systemd-escape", "--path", f"/srv/my fs/{name}").stdout.strip()
+        instance = tmp_path / f"penstock-server@{escaped}.service"
+        # As docs/administer/deployment.md has it.
+        drop_in = tmp_path / f"{instance.name}.d" / "own.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text(
+            f"[Unit]\nRequiresMountsFor=/disks/0\n[Service]\nUser=daemon\nLoadCredential={name}.key:/etc/keys/{name}.key\n"
+        )
+        shutil.copy(unit, instance)
+        checked = run("systemd-analyze", "verify", "--man=no", instance, check=False)
+        assert checked.returncode == 0 and "penstock" not in checked.stderr, checked.stderr
+        broken = tmp_path / f"penstock-server@{escaped}-x.service"
+        broken.write_text(unit.read_text().replace("Type=notify", "Type=notifi"))
+        assert "notifi" in run("systemd-analyze", "verify", "--man=no", broken, check=False).stderr
+
+
 def test_an_unpacked_tarball_runs_a_program(unpacked, examples, short_dir, tmp_path):
     link = tmp_path / "penstock"
     link.symlink_to(unpacked / "bin" / "penstock")

@@ -24,8 +24,12 @@ use std::sync::atomic::AtomicBool;
 Examples:
   penstock serve -d /data/fs                         all servers of the deployment that are on this host
   penstock serve -d /data/fs --meta
-  penstock serve -d /data/fs --server 0 --server 1")]
+  penstock serve -d /data/fs --server 0 --server 1
+  penstock serve /data/fs/data-0                     one server, as its unit of systemd names it: DIR/meta, DIR/data-N")]
 pub struct ServeArgs {
+    /// One server of the deployment in DIR: DIR/meta or DIR/data-N.
+    #[arg(value_name = "DIR/SERVER", conflicts_with_all = ["meta", "servers", "deployment"])]
+    pub path: Option<PathBuf>,
     /// The metadata server.
     #[arg(long)]
     pub meta: bool,
@@ -116,9 +120,26 @@ impl Servers {
     }
 }
 
+/// The deployment's directory and the server that DIR/SERVER stands for. The path need not be there.
+fn one(path: &Path) -> Result<(&Path, Which)> {
+    let which = path
+        .file_name()
+        .and_then(|name| Which::named(name.to_str()?));
+    match (path.parent(), which) {
+        (Some(dir), Some(which)) => Ok((dir, which)),
+        _ => Err(CliError::new(format!("{} names no server", path.display()))
+            .next("write DIR/meta, or DIR/data-0 and so on, where DIR is the deployment's")),
+    }
+}
+
 /// Runs servers until a signal says to end.
 pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
-    let located = deployment::find(named)?;
+    let of_path = args.path.as_deref().map(one).transpose()?;
+    let mut located = match &of_path {
+        Some((dir, _)) => deployment::load(dir)?,
+        None => deployment::find(named)?,
+    };
+    located.deployment.take_credentials();
     service::become_owner(located.dir())?;
     service::without_core()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
@@ -131,8 +152,13 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     if args.meta {
         which.push(Which::Meta);
     }
-    for id in &args.servers {
-        let id = ServerId(*id);
+    let mut ids: Vec<ServerId> = args.servers.iter().copied().map(ServerId).collect();
+    match of_path {
+        Some((_, Which::Data(id))) => ids.push(id),
+        Some((_, Which::Meta)) => which.push(Which::Meta),
+        None => {}
+    }
+    for id in ids {
         if located.deployment.server(id).is_none() {
             return Err(CliError::new(format!(
                 "{} has no data server {}",

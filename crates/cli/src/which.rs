@@ -54,7 +54,16 @@ impl Which {
         }
     }
 
-    /// The server's name in sentences.
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Which> {
+        let which = match name.strip_prefix("data-") {
+            Some(id) => Which::Data(ServerId(id.parse().ok()?)),
+            None => Which::Meta,
+        };
+        (which.name() == name).then_some(which)
+    }
+
+    /// Its name in sentences.
     pub fn title(self) -> String {
         match self {
             Which::Meta => "the metadata server".into(),
@@ -76,6 +85,27 @@ impl Which {
         match self {
             Which::Meta => vec!["--meta".into()],
             Which::Data(id) => vec!["--server".into(), id.0.to_string()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_found_by_the_names_they_have() {
+        for which in [
+            Which::Meta,
+            Which::Data(ServerId(0)),
+            Which::Data(ServerId(16_383)),
+        ] {
+            assert_eq!(Which::named(&which.name()), Some(which));
+        }
+        for bad in [
+            "", "data", "data-", "data-00", "data-+1", "data--1", "data-x", "meta2", "Meta",
+        ] {
+            assert_eq!(Which::named(bad), None, "{bad}");
         }
     }
 }

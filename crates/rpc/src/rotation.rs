@@ -140,7 +140,8 @@ impl Deployment {
         let file = file.ok_or_else(|| {
             invalid("this server was not started from a deployment file; start it again to give it other keys".into())
         })?;
-        let deployment = Deployment::load(file).map_err(WireError::of_keys)?;
+        let mut deployment = Deployment::load(file).map_err(WireError::of_keys)?;
+        deployment.take_credentials();
         if deployment.id != id {
             return Err(invalid(format!(
                 "{} describes deployment {} now, and this server belongs to {id}",

@@ -93,7 +93,7 @@ impl Key {
 
     /// Reads a key; refuses a file that others can read or could have written.
     pub fn load(path: &Path) -> Result<Key> {
-        Key::load_closed(path, 0o077)
+        Key::load_closed(path, if is_credential(path) { 0o037 } else { 0o077 })
     }
 
     /// The same for a key whose file may be readable by a group.
@@ -153,6 +153,16 @@ pub(crate) fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
         *byte = (high << 4 | low) as u8;
     }
     Some(out)
+}
+
+/// Names the directory where systemd puts what a unit loads (`LoadCredential=`).
+pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// Whether systemd has put it there. It gives the unit's user the right to read by an access control list, whose mask stands where
+/// the mode has the group's rights.
+fn is_credential(path: &Path) -> bool {
+    let dir = std::env::var_os(CREDENTIALS);
+    dir.is_some_and(|dir| path.parent() == Some(Path::new(&dir)))
 }
 
 /// 32 unpredictable bytes.

@@ -1,6 +1,8 @@
-//! Generations of keys in the deployment file (`penstock_wire::rotation` makes and replaces them).
+//! Generations of keys, as the deployment file names them (`penstock_wire::rotation` makes and replaces them).
+use super::Deployment;
 use penstock_layout::ServerId;
 use penstock_wire::PublicKey;
+use penstock_wire::key::CREDENTIALS;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -46,6 +48,32 @@ pub struct Generation {
     /// Keys of each server that had an identity then.
     #[serde(default, rename = "server")]
     pub servers: Vec<ServerKeys>,
+}
+
+impl Deployment {
+    /// Takes keys from the service manager's directory where it has files of their names, in place of those of the deployment.
+    /// For servers: who runs them can keep their keys elsewhere, readable by nobody else.
+    pub fn take_credentials(&mut self) {
+        if let Some(dir) = std::env::var_os(CREDENTIALS).filter(|dir| !dir.is_empty()) {
+            self.keys_from(Path::new(&dir));
+        }
+    }
+
+    fn keys_from(&mut self, dir: &Path) {
+        let mut take = |path: &mut PathBuf| {
+            let there = path.file_name().map(|name| dir.join(name));
+            if let Some(there) = there.filter(|there| there.is_file()) {
+                *path = there;
+            }
+        };
+        take(&mut self.client_key);
+        let servers = self.servers.iter_mut().map(|s| &mut s.identity_key);
+        let own = servers.chain([&mut self.meta.identity_key]);
+        own.flatten().for_each(&mut take);
+        if let Some(other) = &mut self.other_keys {
+            other.each_path(&mut take);
+        }
+    }
 }
 
 impl Generation {
