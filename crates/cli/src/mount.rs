@@ -272,6 +272,7 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     penstock_store::descriptors::raise_limit();
+    crate::service::obey_quotas()?;
     let options = ClientOptions {
         connections: penstock_fuse::THREADS,
         // It serves other users, who may truncate their files.

@@ -182,6 +182,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
         which = hosts::servers_here(&located.deployment)?;
     }
     descriptors::raise_limit();
+    service::obey_quotas()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone())

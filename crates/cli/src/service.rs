@@ -3,7 +3,10 @@ use crate::error::{CliError, Result};
 use penstock_rpc::users;
 use penstock_wire::message::User;
 use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, getgroups, setrlimit};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
@@ -135,8 +138,30 @@ pub fn become_user(user: &User) -> Result<()> {
     done(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
 }
 
-/// Before a job's time is up, a scheduler may send its warning to all processes of the job. The warning is meant for
-/// the program alone.
+/// Root's processes pass quotas of file systems (CAP_SYS_RESOURCE), and servers and mounts write for others. Before there are threads.
+pub fn obey_quotas() -> Result<()> {
+    let failed = |e: rustix::io::Errno| {
+        CliError::new(format!("cannot give up the right to pass quotas: {e}"))
+    };
+    let mut sets = capabilities(None).map_err(failed)?;
+    if sets
+        .effective
+        .union(sets.permitted)
+        .contains(CapabilitySet::SYS_RESOURCE)
+    {
+        for set in [
+            &mut sets.effective,
+            &mut sets.permitted,
+            &mut sets.inheritable,
+        ] {
+            set.remove(CapabilitySet::SYS_RESOURCE);
+        }
+        set_capabilities(None, sets).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A scheduler may send its warning before a job's time is up to all processes of the job. It is meant for the program alone.
 pub fn ignore_user_signals() -> Result<()> {
     for signal in [SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())

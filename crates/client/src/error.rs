@@ -205,6 +205,7 @@ impl Error {
 pub(crate) fn kind_of(e: &StoreError) -> ErrorKind {
     match e {
         StoreError::Full(_) => ErrorKind::NoSpace,
+        StoreError::OverQuota(_) => ErrorKind::Quota,
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
         StoreError::NotFound(..) => ErrorKind::NotFound,
         StoreError::Damaged { .. } | StoreError::Lost { .. } => ErrorKind::Damaged,

@@ -41,8 +41,10 @@ const DATABASE: &str = "namespace.redb";
 const CHECKED: &str = "namespace.checked";
 const LOCK: &str = "lock";
 
-/// Endings of system errors that mean "no space": disk, quota, file size limit.
-const FULL: [&str; 3] = ["(os error 28)", "(os error 122)", "(os error 27)"];
+/// How system errors that mean "no room" end: disk, quota, file size limit.
+const FULL: [&str; 2] = ["(os error 28)", "(os error 27)"];
+/// EDQUOT.
+const OVER_QUOTA: &str = "(os error 122)";
 
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
@@ -190,7 +192,14 @@ impl Store {
     fn commit_error(&self, detail: &str) -> WireError {
         let full = FULL.iter().any(|code| detail.contains(code));
         let path = self.directory.display();
-        if full {
+        if detail.contains(OVER_QUOTA) {
+            error(
+                ErrorKind::Quota,
+                format!(
+                    "metadata store {path}: the quota of its file system is used up ({detail}); remove files, or have it raised, the server then goes on by itself"
+                ),
+            )
+        } else if full {
             error(
                 ErrorKind::NoSpace,
                 format!(

@@ -71,6 +71,7 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
     let kind = match &e {
         StoreError::NotFound(..) => ErrorKind::NotFound,
         StoreError::Full(_) => ErrorKind::NoSpace,
+        StoreError::OverQuota(_) => ErrorKind::Quota,
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
         StoreError::Damaged { .. } | StoreError::Lost { .. } => ErrorKind::Damaged,
         StoreError::Descriptors(_) => ErrorKind::Busy,
@@ -80,9 +81,8 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
         | StoreError::Refused(_)
         | StoreError::WrongDeployment { .. } => ErrorKind::InvalidArgument,
         StoreError::Io { source, .. } => match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ErrorKind::NoSpace
-            }
+            std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            std::io::ErrorKind::QuotaExceeded => ErrorKind::Quota,
             std::io::ErrorKind::FileTooLarge => ErrorKind::TooLarge,
             _ => ErrorKind::Io,
         },

@@ -15,10 +15,15 @@ pub enum StoreError {
     /// No such object.
     #[error("object {id:016x} does not exist in {1}", id = .0.0)]
     NotFound(FileId, String),
-    /// No space or quota is left.
-    #[error("store {0} is full: free space or raise the quota")]
+    /// No space left.
+    #[error("store {0} is full: free space, or use a larger file system")]
     Full(String),
-    /// The file system is read-only, or permissions forbid writing.
+    /// A quota of the store's file system, on the servers' user or on the store as a project, is used up.
+    #[error(
+        "store {0}: its file system's quota is used up: remove files, or have the quota raised"
+    )]
+    OverQuota(String),
+    /// The file system or the permissions forbid writing.
     #[error(
         "store {0} cannot be written (read-only file system or missing permission): remount it or change its owner"
     )]
@@ -88,7 +93,8 @@ impl StoreError {
     /// The error of a failed system call `what` on `path`.
     pub fn from_errno(what: &'static str, path: impl Into<String>, errno: Errno) -> StoreError {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => StoreError::Full(path.into()),
+            Errno::NOSPC => StoreError::Full(path.into()),
+            Errno::DQUOT => StoreError::OverQuota(path.into()),
             Errno::ROFS | Errno::ACCESS | Errno::PERM => StoreError::ReadOnly(path.into()),
             Errno::MFILE | Errno::NFILE => StoreError::Descriptors(path.into()),
             _ => StoreError::Io {
