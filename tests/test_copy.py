@@ -413,6 +413,28 @@ def test_a_file_that_changes_under_the_copy(deployment, tmp_path, way):
         assert (tmp_path / "back").read_bytes() == path.read_bytes()
 
 
+def test_parts_of_a_tree_are_staged_in_at_once(deployment, tmp_path):
+    """As each node of a job may do its share: lists that divide the files of the same directories."""
+    source = tmp_path / "case"
+    for directory in ("a/b", "c"):
+        (source / directory).mkdir(parents=True)
+        for k in range(30):
+            (source / directory / f"f{k}").write_bytes(os.urandom(k * 9000))
+    paths = sorted(str(p.relative_to(source)) for p in source.rglob("f*"))
+    copies = []
+    for part in range(3):
+        listed = tmp_path / f"part{part}"
+        listed.write_text("".join(f"{path}\n" for path in paths[part::3]))
+        copies.append(start("stage-in", "--from", source, "--to", "penstock:/in", "--list", listed, "-d", deployment))
+    for copy in copies:
+        out, err = copy.communicate(timeout=60)
+        assert copy.returncode == 0, (out, err)
+    penstock("stage-out", "--from", "penstock:/in", "--to", tmp_path / "back", ".", "-d", deployment)
+    found = {path: (tmp_path / "back" / path).read_bytes() for path in paths}
+    assert found == {path: (source / path).read_bytes() for path in paths}
+    assert len(list((tmp_path / "back").rglob("*"))) == len(list(source.rglob("*")))
+
+
 def test_staging_takes_lists(deployment, source, tmp_path):
     paths = ["deep/er", "big", "deep/er/none", "deep/er/est/small 3\n\t'\"*?", "./sparse"]
     (tmp_path / "list").write_bytes(b"\0".join(p.encode() for p in paths) + b"\0")
