@@ -11,7 +11,7 @@ packages=(build-essential libopenmpi-dev python3-venv)
 more_packages=(fuse3 libmpich-dev mpich openmpi-bin gfortran shellcheck python3-dev munge
     slurmctld slurmd slurm-client openssh-client dropbear-bin environment-modules lua5.3 man-db
     debootstrap lintian dpkg-dev rpm
-    qemu-system-x86 busybox-static quota xfsprogs
+    qemu-system-x86 busybox-static quota xfsprogs nftables
     hdf5-tools pnetcdf-bin libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev python3-h5py-mpi python3-mpi4py)
 least_cargo=1.90
 

@@ -3,11 +3,14 @@
 The network is a bridge in a name space of its own, so that nothing of this machine's changes. Needs root.
 """
 
+import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -130,6 +133,48 @@ class Hosts:
     def cut(self, name, state="down"):
         """Takes its network away, or gives it back with `up`."""
         sh("ip", "-n", self.space, "link", "set", name, state)
+
+    def slow(self, name, rate):
+        """Whatever goes to it has this rate ("100mbit"); `None` takes that away."""
+        what = ["add", "dev", name, "root", "tbf", "rate", rate, "burst", "64k", "latency", "50ms"]
+        sh("tc", "-n", self.space, "qdisc", *(what if rate else ["del", "dev", name, "root"]))
+
+    def lossy(self, name, of):
+        """One of so many packets that come to it is lost; `None`: no more."""
+        rules = "add table inet loss\ndelete table inet loss\n"
+        if of:
+            rules += (
+                "add table inet loss\n"
+                "add chain inet loss in { type filter hook input priority 0; }\n"
+                f"add rule inet loss in iif eth0 numgen random mod {of} < 1 counter drop\n"
+            )
+        command = ["ip", "netns", "exec", self.own(name), "nft", "-f", "-"]
+        subprocess.run(command, input=rules, text=True, check=True, capture_output=True)
+
+    def dropped(self, name):
+        """Packets that were lost by `lossy`."""
+        command = ["ip", "netns", "exec", self.own(name), "nft", "list", "table", "inet", "loss"]
+        listed = subprocess.run(command, text=True, check=True, capture_output=True).stdout
+        return int(re.search(r"counter packets (\d+)", listed)[1])
+
+    @contextlib.contextmanager
+    def far(self, name, seconds):
+        """Each packet to it and from it takes so long."""
+        sh("ip", "-n", self.space, "link", "add", "near", "type", "veth", "peer", "name", "far")
+        try:
+            sh("ip", "-n", self.space, "link", "set", name, "nomaster")
+            sh("ip", "-n", self.space, "link", "set", "near", "master", "bridge", "up")
+            sh("ip", "-n", self.space, "link", "set", "far", "up", "promisc", "on")
+            sh("ip", "-n", self.space, "link", "set", name, "promisc", "on")
+            forward = [sys.executable, str(Path(__file__).with_name("delay.py")), "far", name, str(seconds)]
+            with subprocess.Popen(["ip", "netns", "exec", self.space, *forward], stdin=subprocess.DEVNULL) as forwarder:
+                try:
+                    yield
+                finally:
+                    forwarder.kill()
+        finally:
+            sh("ip", "-n", self.space, "link", "del", "near")
+            sh("ip", "-n", self.space, "link", "set", name, "promisc", "off", "master", "bridge")
 
     def inside(self, name):
         """The beginning of a command that runs on the host."""

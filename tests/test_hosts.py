@@ -431,6 +431,46 @@ def test_a_checkpoint_outlives_a_host_that_is_lost_and_one_that_is_cut_off(hosts
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not shutil.which("nft") or not shutil.which("tc"), reason="needs nftables and tc")
+def test_a_checkpoint_over_a_bad_network(hosts, examples):
+    """h3 has a slow link, h4 loses packets, h5 is far away; all bytes arrive, and nobody is taken for dead."""
+    flash = examples("flash")
+    up(hosts)
+    hosts.slow("h3", "100mbit")
+    hosts.lossy("h4", 20)
+    try:
+        with hosts.far("h5", 0.005):
+            wait("h5 is reached", 20, lambda: round_trip(hosts, "h5"))
+            trips = [round_trip(hosts, "h5") for _ in range(3)]
+            assert 0.01 <= min(trips) < 0.2, trips
+            began = time.monotonic()
+            run = [PENSTOCK, "run", "-n", 2, "-d", hosts.fs, "--", flash, "penstock:/checkpoint"]
+            environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+            done = hosts.on("h1", *run, "--verify", "--sync", "--repetitions", 6, env=environment, timeout=280)
+            assert '"verified":true' in done.stdout and '"wrong_bytes":0' in done.stdout, done.stdout
+            print(f"{time.monotonic() - began:.1f} s, {hosts.dropped('h4')} packets lost")
+            assert hosts.dropped("h4") > 10
+            written = [server.get("bytes_written", 0) for server in status(hosts)["servers"]]
+            assert all(n > 1 << 20 for n in written), written
+            assert copied(hosts, "far", 3_000_001)
+            assert "nothing is wrong" in hosts.penstock("h1", "check", "-d", hosts.fs).stdout
+    finally:
+        hosts.slow("h3", None)
+        hosts.lossy("h4", None)
+    assert "6 servers ended on 5 hosts" in hosts.penstock("h1", "down", hosts.fs).stdout
+
+
+def round_trip(hosts, name):
+    """Seconds that a connection to the host takes, if it can be reached."""
+    code = (
+        "import socket, sys, time; began = time.monotonic(); "
+        "socket.create_connection((sys.argv[1], 22), 2).close(); print(time.monotonic() - began)"
+    )
+    done = hosts.on("h1", "/usr/bin/python3", "-c", code, name, check=False)
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+@pytest.mark.long
 @pytest.mark.skipif(not slurm.present(), reason="needs Slurm and root")
 def test_the_nodes_of_a_slurm_job(short_dir):
     """Agents as steps of the job: servers live as long as those, and end with `down`."""
