@@ -91,7 +91,7 @@ class Cluster:
         self.dir = directory
         self.deployment = deployment
         self.munged = Munged(directory / "munge")
-        self.ssh_port = free_ports(4)
+        self.ssh_port = free_ports(5)
         self.conf = directory / "slurm.conf"
         self.processes = {}
         self.log = (directory / "daemons.log").open("ab")
@@ -109,7 +109,7 @@ class Cluster:
 
     def control(self, names, scripts):
         """Starts slurmctld for these nodes."""
-        controller, *ports = range(self.ssh_port + 1, self.ssh_port + 4)
+        controller, *ports = range(self.ssh_port + 1, self.ssh_port + 5)
         host = socket.gethostname().split(".")[0]
         nodes = "\n".join(
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
@@ -300,16 +300,16 @@ class Node(Cluster):
 
 
 class Pair(Cluster):
-    """Both nodes, each with a /run of its own, without the scripts and the server for ssh."""
+    """Both nodes, or others, each with a /run of its own, without the scripts and the server for ssh."""
 
-    def __init__(self, directory, scripts=""):
+    def __init__(self, directory, scripts="", nodes=NODES):
         super().__init__(directory, None)
-        self.scripts = scripts
+        self.scripts, self.nodes = scripts, nodes
 
     def start(self):
         self.munged.start()
-        self.control(NODES, self.scripts)
-        for name in NODES:
+        self.control(self.nodes, self.scripts)
+        for name in self.nodes:
             own = 'mount -t tmpfs tmpfs /run && exec "$@"'
             self.run(name, ["unshare", "-m", "sh", "-c", own, "sh", "slurmd", "-D", "-f", self.conf, "-N", name])
-        wait("idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
+        wait("idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(len(self.nodes))])

@@ -473,9 +473,9 @@ def round_trip(hosts, name):
 @pytest.mark.long
 @pytest.mark.skipif(not slurm.present(), reason="needs Slurm and root")
 def test_the_nodes_of_a_slurm_job(short_dir):
-    """Agents as steps of the job: servers live as long as those, and end with `down`."""
+    """Agents as steps of the job: servers live as long as those, and end with `down`. Ports of one address serve all nodes here."""
     short_dir.chmod(0o755)
-    cluster = slurm.Pair(short_dir)
+    cluster = slurm.Pair(short_dir, nodes=("node1", "node2", "node3"))
     try:
         cluster.start()
         # Nodes of the tests' Slurm have /run, and no network, of their own.
@@ -491,10 +491,10 @@ cmp /run/in /run/out
 {PENSTOCK} down /run/fs
 echo finished
 """
-        job = cluster.submit(pwd.getpwuid(0), script, "--nodes=2", "--ntasks-per-node=1")
+        job = cluster.submit(pwd.getpwuid(0), script, "--nodes=3", "--ntasks-per-node=1")
         said = cluster.reached(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", seconds=120)
-        assert "3 servers started on 2 hosts" in said, said
-        assert re.search(r"data-1 +up .* node2$", said, re.MULTILINE), said
-        assert "3 servers ended on 2 hosts" in said and said.endswith("finished\n"), said
+        assert "4 servers started on 3 hosts" in said, said
+        assert re.search(r"data-2 +up .* node3$", said, re.MULTILINE), said
+        assert "4 servers ended on 3 hosts" in said and said.endswith("finished\n"), said
     finally:
         cluster.stop()
