@@ -312,4 +312,6 @@ class Pair(Cluster):
         for name in self.nodes:
             own = 'mount -t tmpfs tmpfs /run && exec "$@"'
             self.run(name, ["unshare", "-m", "sh", "-c", own, "sh", "slurmd", "-D", "-f", self.conf, "-N", name])
-        wait("idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(len(self.nodes))])
+        wait(
+            "idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", str(len(self.nodes))]
+        )
