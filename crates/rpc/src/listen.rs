@@ -195,7 +195,7 @@ fn handed_over(candidates: &[SocketAddr]) -> Option<TcpListener> {
     Some(listener)
 }
 
-/// Removes a socket file that a dead server left; refuses when someone answers there or it is no socket.
+/// Removes a socket file that a dead server left; refuses if a server answers there or it is no socket.
 fn clear_stale(path: &Path) -> Result<()> {
     let fail = |what: String| Error::Listen {
         address: path.display().to_string(),
