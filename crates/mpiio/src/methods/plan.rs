@@ -11,11 +11,11 @@
 //! - *Collective steps* ([`Step::Exchange`], [`Step::Barrier`], [`Step::Confer`]) come in the same order on all ranks.
 //!   The order follows from the patterns and hints that all ranks know, never from a rank's own results. A rank whose
 //!   operation failed continues with the collective steps and skips its operations.
-//! - - *[`Step::Tell`] and [`Step::Hear`]* obey the same rule: to whom a rank sends, from whom it receives, and when,
+//! - *[`Step::Tell`] and [`Step::Hear`]* obey the same rule: to whom a rank sends, from whom it receives, and when,
 //!   follows from what all ranks know. A rank whose operation failed sends nevertheless; the driver adds the failure,
 //!   and the peer's step fails. What fails under a lock may be repeated, so no rank sends anything between
 //!   [`Step::Lock`] and [`Step::Unlock`].
-//! - - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half
+//! - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half
 //!   may be filled again after one more barrier.
 use crate::joint::Joint;
 use penstock_base::Op;
