@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import slurm
-from conftest import COMPILERS, PENSTOCK, ROOT, penstock
+from conftest import COMPILERS, PENSTOCK, ROOT, free_ports, penstock
 from slurm import NODES, wait
 
 needs_slurm = pytest.mark.skipif(os.geteuid() != 0 or not slurm.present(), reason="needs root and Slurm")
@@ -37,6 +37,7 @@ class Job:
         self.app = app
         self.store.mkdir()
         (self.case / "deep").mkdir(parents=True)
+        self.port = free_ports(10)
         self.data = os.urandom(3 * MIB + 17)
         (self.case / "deep" / "mesh").write_bytes(self.data)
 
@@ -46,7 +47,9 @@ class Job:
     def words(self, *options, seconds=0, code=0, name="7"):
         program = ["--", self.app, "penstock:/in/deep/mesh", "penstock:/out/field", seconds, code]
         staged = ["--stage-in", self.case, "--stage-out", self.results]
-        return ["run", f"--job={name}", "-n", 2, "--servers", 2, "--store", self.store, *staged, *options, *program]
+        # No other test takes a port that a job's servers will take again.
+        servers = ["--servers", 2, "--store", self.store, "--ports", f"{self.port}-{self.port + 9}"]
+        return ["run", f"--job={name}", "-n", 2, *servers, *staged, *options, *program]
 
     def run(self, *options, env=None, **program):
         return penstock(*self.words(*options, **program), check=False, env=env)
