@@ -13,7 +13,7 @@ use crate::held_lock::HeldLock;
 use crate::lane::{Broken, Event, Lane};
 use crate::link::Link;
 use crate::memory::{Memory, Stretch};
-use crate::open_file::OpenFile;
+use crate::open_file::{Attaching, OpenFile};
 use crate::operations::{Common, Op};
 use crate::plan::{Cutter, FileRegions};
 use crate::retry::{Next, Retry};
@@ -38,6 +38,8 @@ type Step<E> = fn(&mut E, usize, &mut Line) -> std::result::Result<(), Fault>;
 
 struct Line {
     lane: Lane,
+    /// A connection on which the file is being attached.
+    attaching: Option<(Link, Option<LockId>, Attaching)>,
     link: Option<Link>,
     lock: Option<LockId>,
     retry: Retry,
@@ -119,6 +121,10 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 self.advance(i, Self::take);
             }
             self.feed(accesses);
+            // All servers are asked to attach the file before one answers.
+            for i in 0..self.lines.len() {
+                self.advance(i, Self::connect);
+            }
             for i in 0..self.lines.len() {
                 self.advance(i, Self::give);
             }
@@ -283,6 +289,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             let line = &mut self.lines[server.0 as usize];
             let line = line.get_or_insert_with(|| Line {
                 lane: Lane::new(server, self.file.sites[server.0 as usize].known.clone()),
+                attaching: None,
                 link: None,
                 lock: None,
                 retry: Retry::new(self.file.client.backoff()),
@@ -362,12 +369,19 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 self.file.notes[i].wrote(line.taken, line.bytes);
                 (line.taken, line.bytes) = (0, 0);
             }
-            let Some(mut link) = line.link.take() else {
+            let (link, lock, clean) = if let Some(mut link) = line.link.take() {
+                let clean = !line.lane.is_outstanding();
+                link.restore(line.lane.disconnect(), clean);
+                (link, line.lock, clean)
+            } else if let Some((mut link, lock, begun)) = line.attaching.take() {
+                // Another server has failed meanwhile. The connection may hold a lock.
+                let trace = self.common.trace;
+                let clean = self.file.end_attach(&mut link, trace, begun).is_ok();
+                (link, lock, clean)
+            } else {
                 continue;
             };
-            let clean = !line.lane.is_outstanding();
-            link.restore(line.lane.disconnect(), clean);
-            match self.held.filter(|_| line.lock.is_some()) {
+            match self.held.filter(|_| lock.is_some()) {
                 Some(held) if clean => held.put(i, link),
                 Some(held) => held.lost(i),
                 None if clean => self.file.sites[i].put(link),
@@ -426,11 +440,9 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
 
     /// Sends what can be sent, on a new connection if needed.
     fn give(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
+        self.attach(line)?;
         if line.link.is_none() {
-            if line.retry_at.is_some_and(|at| now() < at) {
-                return Ok(());
-            }
-            self.connect(i, line)?;
+            return Ok(());
         }
         if let Some(redo) = line.lane.wants_redo() {
             if redo.times > MAX_REDO {
@@ -453,7 +465,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         self.send(i, line)
     }
 
+    /// Makes a connection if there is none and it is time, and begins to attach the file on it.
     fn connect(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
+        if line.link.is_some() || line.retry_at.is_some_and(|at| now() < at) {
+            return Ok(());
+        }
         let operation = self.operation();
         let pinned = match self.held {
             Some(held) => held.take(i, operation)?,
@@ -463,7 +479,17 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             Some((link, lock)) => (link, Some(lock)),
             None => (self.file.sites[i].connect(operation)?, None),
         };
-        let handle = self.file.attach(&mut link, self.common.trace)?;
+        let begun = self.file.begin_attach(&mut link, self.common.trace)?;
+        line.attaching = Some((link, lock, begun));
+        Ok(())
+    }
+
+    /// Ends to attach the file.
+    fn attach(&mut self, line: &mut Line) -> std::result::Result<(), Fault> {
+        let Some((mut link, lock, begun)) = line.attaching.take() else {
+            return Ok(());
+        };
+        let handle = self.file.end_attach(&mut link, self.common.trace, begun)?;
         let (next, buffers) = link.lend();
         line.lane.connected(link.version(), next, buffers);
         line.lane.attached(handle, lock);

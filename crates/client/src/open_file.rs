@@ -54,6 +54,23 @@ pub(crate) struct OpenFile {
     open: Arc<()>,
 }
 
+const ATTACH: &str = "attach";
+
+/// A file on its way to a handle on a connection.
+#[derive(Debug)]
+pub(crate) enum Attaching {
+    Done(Handle),
+    Asked {
+        /// Number of the request.
+        id: u64,
+        /// Of the capability that was sent.
+        expires_ms: u64,
+        ends: Option<Instant>,
+        /// It was sent in place of an expired one.
+        renewed: bool,
+    },
+}
+
 /// How a file was opened, and can be again.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
@@ -252,10 +269,8 @@ impl OpenFile {
         link: &mut Link,
         trace: TraceContext,
     ) -> std::result::Result<Handle, Fault> {
-        match link.attached.get(&self.open_as()) {
-            Some(at) if !ended(at.ends) => Ok(at.handle),
-            _ => self.present(link, trace, None),
-        }
+        let begun = self.begin_attach(link, trace)?;
+        self.end_attach(link, trace, begun)
     }
 
     /// The same after the server has called the capability expired.
@@ -264,8 +279,8 @@ impl OpenFile {
         link: &mut Link,
         trace: TraceContext,
     ) -> std::result::Result<Handle, Fault> {
-        let stale = link.attached.get(&self.open_as()).map(|at| at.expires_ms);
-        self.present(link, trace, stale)
+        let begun = self.begin_attach_again(link, trace)?;
+        self.end_attach(link, trace, begun)
     }
 
     /// The incarnation that takes this file's writes on a connection on which it is open.
@@ -273,16 +288,63 @@ impl OpenFile {
         link.attached.get(&self.open_as()).map_or(0, |at| at.taken)
     }
 
+    /// Sends the capability, unless the file is attached. Several servers can be asked before one answers.
+    pub fn begin_attach(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+    ) -> std::result::Result<Attaching, Fault> {
+        match link.attached.get(&self.open_as()) {
+            Some(at) if !ended(at.ends) => Ok(Attaching::Done(at.handle)),
+            _ => self.present(link, trace, None),
+        }
+    }
+
+    fn begin_attach_again(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+    ) -> std::result::Result<Attaching, Fault> {
+        let stale = link.attached.get(&self.open_as()).map(|at| at.expires_ms);
+        self.present(link, trace, stale)
+    }
+
+    /// Sends a capability that ends later than `stale`.
     fn present(
         &self,
         link: &mut Link,
         trace: TraceContext,
-        mut stale: Option<u64>,
+        stale: Option<u64>,
+    ) -> std::result::Result<Attaching, Fault> {
+        let (capability, ends) = self.capability(stale)?;
+        let expires_ms = capability.expires_ms;
+        let id = link.ask(ATTACH, trace, &DataRequest::Attach { capability })?;
+        Ok(Attaching::Asked {
+            id,
+            expires_ms,
+            ends,
+            renewed: stale.is_some(),
+        })
+    }
+
+    /// Takes the answer. A capability that has expired meanwhile is renewed once.
+    pub fn end_attach(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+        mut begun: Attaching,
     ) -> std::result::Result<Handle, Fault> {
         loop {
-            let (capability, ends) = self.capability(stale)?;
-            let expires_ms = capability.expires_ms;
-            match link.call("attach", trace, &DataRequest::Attach { capability })? {
+            let (id, expires_ms, ends, renewed) = match begun {
+                Attaching::Done(handle) => return Ok(handle),
+                Attaching::Asked {
+                    id,
+                    expires_ms,
+                    ends,
+                    renewed,
+                } => (id, expires_ms, ends, renewed),
+            };
+            match link.answer(ATTACH, id)? {
                 DataReply::Attached {
                     handle,
                     incarnation,
@@ -298,19 +360,17 @@ impl OpenFile {
                     link.attached.insert(self.open_as(), at);
                     return Ok(handle);
                 }
-                DataReply::Error(e)
-                    if e.kind == ErrorKind::ExpiredCapability && stale.is_none() =>
-                {
-                    stale = Some(expires_ms);
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability && !renewed => {
+                    begun = self.present(link, trace, Some(expires_ms))?;
                 }
-                other => return Err(link.server.unexpected("attach", other)),
+                other => return Err(link.server.unexpected(ATTACH, other)),
             }
         }
     }
 
     // ---- calls to all servers ----
 
-    /// One request to each server, all at once; lost connections are made again until the retry limit. `writes`: what
+    /// One request to each server, all at once, after the file was attached at all at once. Lost connections are made again until the retry limit. `writes`: what
     /// is done must be synced.
     pub fn call_each(
         &self,
@@ -325,16 +385,28 @@ impl OpenFile {
         loop {
             let mut away = None;
             let mut refused = None;
+            let mut attaching = Vec::new();
             let mut asked = Vec::new();
             for i in (0..self.sites.len()).filter(|&i| replies[i].is_none()) {
+                let begin = || -> std::result::Result<_, Fault> {
+                    let mut link = self.sites[i].connect(operation)?;
+                    let begun = if stale {
+                        self.begin_attach_again(&mut link, trace)?
+                    } else {
+                        self.begin_attach(&mut link, trace)?
+                    };
+                    Ok((link, begun))
+                };
+                match begin() {
+                    Ok((link, begun)) => attaching.push((i, link, begun)),
+                    Err(Fault::Away(detail)) => away = Some((i, detail)),
+                    Err(Fault::Final(e)) => refused = Some(e),
+                }
+            }
+            for (i, mut link, begun) in attaching {
                 let server = ServerIndex(i as u32);
                 let ask = || -> std::result::Result<(Link, u64, Taken), Fault> {
-                    let mut link = self.sites[i].connect(operation)?;
-                    let handle = if stale {
-                        self.attach_again(&mut link, trace)?
-                    } else {
-                        self.attach(&mut link, trace)?
-                    };
+                    let handle = self.end_attach(&mut link, trace, begun)?;
                     let id = link.ask(operation, trace, &make(server, handle))?;
                     let taken = self.taken(&link);
                     Ok((link, id, taken))
