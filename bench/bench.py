@@ -366,10 +366,11 @@ class Bench:
         }
 
     def record_sched_server(self, name, record):
-        """The cost of a setting on a server: throughput and processor seconds per request, with it and without it, under one
-        program that sends requests all the time. The setting is switched on and off between short windows, so disturbances
-        of the machine affect both alike. A window ends when the setting is off, so deferred work is counted. The server has
-        a processor of its own. The record says how busy it was, since below 1 the program bounds the rate too."""
+        """The cost of a setting on a server, as throughput and processor seconds per request with it and without
+        it. One program sends requests all the time. The setting is switched on and off between short windows, so
+        disturbances of the machine affect both alike. A window ends when the setting is off, so deferred work is
+        counted. The server has a processor of its own. The record says how busy it was, since below 1 the program
+        bounds the rate too."""
         home = self.dir / "deployment"
         cpus = sorted(os.sched_getaffinity(0))
         own, rest = (["taskset", "-c", ",".join(map(str, some))] for some in (cpus[-1:], cpus[:-1] or cpus))

@@ -313,8 +313,8 @@ int main(int argc, char **argv)
         }
         if (is_write && sync_each)
             TRY(MPI_File_sync(fh));
-        /* From the first rank's start to the last one's end: with fewer cores than ranks they take turns, and what a
-         * rank measures of itself leaves out the others' turns. */
+        /* From the first rank's start to the last one's end. With fewer cores than ranks they take turns, and what
+         * a rank measures of itself leaves out the others' turns. */
         double ends[2] = {-t0, now()}, outer[2];
         double c = cpu_seconds() - c0, given_up = switches_so_far() - s0;
         MPI_Allreduce(ends, outer, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);

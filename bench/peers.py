@@ -2,10 +2,11 @@
 
     .venv/bin/python bench/peers.py [--runs N] [--calls N] [--files N] [--listed N] [--disk DIR] [--json FILE]
 
-Four data servers and a mount on one host against four GlusterFS bricks (Debian's glusterfs-server, its default settings) and
-its mount, on the same disk, in turns. Penstock's servers are reached by Unix sockets, GlusterFS's by TCP on loopback. Names and
-attributes are dropped from the kernel's caches before each figure. The empty FUSE call is `statvfs` on a mount that answers
-with constants (`penstock-fuse`'s example passthrough). It needs root. `make bench PEERS=1` installs what it takes.
+Four data servers and a mount on one host against four GlusterFS bricks and its mount, on the same disk, in turns.
+GlusterFS is Debian's glusterfs-server with its default settings. Penstock's servers are reached by Unix sockets,
+GlusterFS's by TCP on loopback. Names and attributes are dropped from the kernel's caches before each figure. The
+empty FUSE call is `statvfs` on a mount that answers with constants (`penstock-fuse`'s example passthrough). It
+needs root. `make bench PEERS=1` installs what it takes.
 """
 
 import argparse

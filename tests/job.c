@@ -1,4 +1,5 @@
-/* job IN OUT SECONDS CODE: all ranks copy a file, each its part; the first one says so, all stay for some time, and end with CODE. */
+/* job IN OUT SECONDS CODE: all ranks copy a file, each its part. The first one says so, all stay for some time, and
+ * end with CODE. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

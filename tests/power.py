@@ -1,5 +1,5 @@
-"""Losses of power without cutting any: what a server's store loses is what it got since `save`, and the server starts again in
-another boot of the system, in a mount name space of its own where boot_id says so.
+"""Losses of power without cutting any. What a server's store loses is what it got since `save`. The server starts
+again in another boot of the system: in a mount name space of its own, where boot_id says so.
 
 Programs under test import this too, so it takes paths and needs nothing but the standard library.
 """

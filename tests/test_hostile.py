@@ -74,8 +74,8 @@ def test_200_hostile_connections(deployment):
         assert "panicked" not in text and len(text) < LOG_KIB << 10, f"{log}: {text[-2000:]}"
     after = good(deployment, 0.5)
     assert after["rounds"] >= 3
-    # A message that a flipped bit made into an unlink of the attacker's own file leaves objects behind, as any client does
-    # that goes before it has freed them: their space is lost until a repair, and nothing else.
+    # A flipped bit may make a message into an unlink of the attacker's own file. This leaves objects behind, as any
+    # client does that goes before it has freed them. Their space is lost until a repair, and nothing else.
     check = penstock("check", "-d", deployment, check=False)
     wrong = [line for line in check.out.splitlines() if " data server " in line]
     assert check.code == 0 or wrong and all("no file has it" in line for line in wrong), check.out

@@ -1,7 +1,7 @@
 """Libraries that people use on top of MPI-IO, as Debian ships them, and parallel h5py: examples/libraries.
 
 Each program checks what it reads. The file it wrote through Penstock must be, byte for byte, the one that it writes
-with its MPI library's own MPI-IO, and must open with a plain serial library after `penstock cp`.
+with its MPI library's own MPI-IO. It must open with a plain serial library after `penstock cp`.
 """
 
 import json

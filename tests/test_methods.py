@@ -1,7 +1,8 @@
 """Correctness where programs meet: every method, through servers and in direct mode, by one unmodified MPI program.
 
-Disjoint writers lose no byte, one rank's mistake is an error of all, shared pointers under contention, accesses of
-nothing, memory types with holes, overlap and negative bounds, and what lies at and past the end of the file.
+Disjoint writers lose no byte, and one rank's mistake is an error of all. Also tested: shared pointers under
+contention, accesses of nothing, and memory types with holes, overlap and negative bounds. The last are accesses at
+and past the end of the file.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The store's file system has quotas of its own: on a kernel that has them, in an emulator (tests/kernel.py).
 
-A site caps what a user or a project has on a disk; a deployment there is of that user, and its stores count with the rest.
+A site caps what a user or a project has on a disk. A deployment there is of that user, and its stores count with
+the rest.
 """
 
 import re

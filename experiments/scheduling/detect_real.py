@@ -5,11 +5,12 @@
     .venv/bin/python experiments/scheduling/detect_real.py --sched tree             servers that look at files themselves, too
 
 Runs `pattern.c` under MPI over {read, write} x {one file, a file per process} x {contiguous, strided, random} x {small,
-large} x processes x {1, 4 programs}. Each case runs once on a store in memory and once on a modelled disk, with random sizes
-and barriers, with each of the numbers of data servers. The running servers are traced (`penstock tune trace=on`), and a case
-labels all windows of its traces.
+large}. This is crossed with the numbers of processes and with 1 and 4 programs. Each case runs once on a store in
+memory and once on a modelled disk, with each of the numbers of data servers. Sizes and barriers are random. The
+running servers are traced (`penstock tune trace=on`), and a case labels all windows of its traces.
 
 Reports:
+
     the delivered tree      trained on simulated traces only
     a tree of these traces  cross-validated with all windows of a run in one fold
     with `--sched`          what servers that choose their algorithm report of each file when its programs have just ended
@@ -111,8 +112,9 @@ def windows(case, number, directory, draw):
 
 
 def online(case, directory, known):
-    """What is so, and what each server says of each file it has just served; nothing of those with too few requests, nor of
-    files of earlier cases (`known`): a program may end before a server has looked at what it does."""
+    """The case's pattern, and what each server says of each file it has just served. Files with too few requests
+    are left out: a program may end before a server has looked at what it does. So are files of earlier cases
+    (`known`)."""
     status = json.loads(penstock("status", "--json", directory=directory))
     new = {file["file"] for server in status["servers"] for file in server["sched"]["choice"]["busiest"]} - known
     known |= new

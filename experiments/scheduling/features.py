@@ -6,9 +6,10 @@
 
 Trained on the first file and judged on the second, whose runs had other seeds. A choice is right when its mean rate is within 5% of
 the largest. Inputs: those of T3 (operation, files, order, size, ratio), the same without the order, and the same with the number
-of processes, which servers do not see. Learners: the nearest situation (`own`), a regression tree and a forest of the
-parts of the best rate. Held out: the seeds alone; a tenth of the situations; all of a device; all with 8 or 16 processes. Then the
-standard deviations of what is expected by how far the nearest situation is, of which `select/own.rs` has the rounded values.
+of processes. Servers do not see the last. Learners: the nearest situation (`own`), a regression tree and a forest
+of the parts of the best rate. Held out: the seeds alone; a tenth of the situations; all of a device; all with 8 or
+16 processes. Then the standard deviations of what is expected by how far the nearest situation is, of which
+`select/own.rs` has the rounded values.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""Makes the figures that `own` goes by out of the experiment's: what each algorithm gave of the best one, situation by situation.
+"""Makes the figures that `own` goes by out of the experiment's: what each algorithm gave of the best one, situation
+by situation. In turn:
 
-.venv/bin/python experiments/scheduling/virtual.py --setup source --seeds 1-3 --out source.csv      (alone, four: the same)
-.venv/bin/python experiments/scheduling/real.py means source.csv > experiments/scheduling/measured.csv     (-alone, -four)
-.venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv     (-2, -3, -4: other runs)
-.venv/bin/python experiments/scheduling/learn_own.py > crates/sched/data/measured.csv
-.venv/bin/python experiments/scheduling/learn_own.py --without measured-real-4.csv > ...     what is to be judged by that run
+    .venv/bin/python experiments/scheduling/virtual.py --setup source --seeds 1-3 --out source.csv      (alone, four: the same)
+    .venv/bin/python experiments/scheduling/real.py means source.csv > experiments/scheduling/measured.csv     (-alone, -four)
+    .venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv     (-2, -3, -4: other runs)
+    .venv/bin/python experiments/scheduling/learn_own.py > crates/sched/data/measured.csv
+    .venv/bin/python experiments/scheduling/learn_own.py --without measured-real-4.csv > ...     what is to be judged by that run
 """
 
 import argparse

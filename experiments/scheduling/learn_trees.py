@@ -1,8 +1,8 @@
 """Learns the selection trees T1, T2 and T4 from the source's table of best choices (TS table 3.8) as Rust data.
 
-The source prints T3 only. T3 chooses as the table does in all 192 cases (TS table 6.3), so its rules stand for the table,
-whose merged cells the text has lost. The other trees see other attributes: T1 all, T2 no memory, T4 neither bytes
-per file nor the number of files.
+The source prints T3 only. T3 chooses as the table does in all 192 cases (TS table 6.3), so its rules stand for the
+table. The text has lost the table's merged cells. The other trees see other attributes: T1 all, T2 no memory, T4
+neither bytes per file nor the number of files.
 
     .venv/bin/python experiments/scheduling/learn_trees.py > crates/sched/src/select/learnt.rs
 """

@@ -2,15 +2,15 @@
  *
  *   pattern FILE write|read shared|own contiguous|strided|random BYTES CALLS BARRIER [FLAG [PART]]
  *
- * CALLS accesses of BYTES by each rank, to one file or to a file per rank (FILE.0, FILE.1, ..): contiguous, in a part of the
- * file of the rank's own; strided, taking turns with the other ranks, or with three gaps in a file of its own; random, at
- * any multiple of BYTES in a file of SPREAD times as many bytes as the accesses have. With BARRIER 1
- * the ranks wait for each other before each access. Rank 0 prints when the first began and the last ended, in seconds of
- * CLOCK_MONOTONIC.
+ * CALLS accesses of BYTES by each rank, to one file or to a file per rank (FILE.0, FILE.1, ..). Contiguous accesses
+ * lie in a part of the file of the rank's own. Strided ones take turns with the other ranks, or have three gaps in
+ * a file of the rank's own. Random ones lie at any multiple of BYTES in a file of SPREAD times as many bytes as the
+ * accesses have. With BARRIER 1 the ranks wait for each other before each access. Rank 0 prints when the first
+ * began and the last ended, in seconds of CLOCK_MONOTONIC.
  *
- * With FLAG, a file of at least one byte, all go on, beginning again after CALLS accesses, until its first byte is no
- * longer '0' (or for an hour); rank 0 prints "begun" when all have opened their files. PART is how far apart the parts of the ranks of a
- * shared file lie (CALLS x BYTES), if that is more than they use.
+ * FLAG is a file of at least one byte. With it all go on, beginning again after CALLS accesses, until its first byte
+ * is no longer '0' (or for an hour). Rank 0 prints "begun" when all have opened their files. PART is how far apart
+ * the parts of the ranks of a shared file lie (CALLS x BYTES), if that is more than they use.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -7,9 +7,10 @@
                                                                              algorithms, until it is sure which are right
     .venv/bin/python experiments/scheduling/real.py means learn.csv > measured-real.csv           for learn_own.py
 
-The source's cross-product {write, read} x {1, 4 programs} x {one file contiguous, one file strided, a file per process} x
-{16, 256 KiB} x {8, 16 processes} on one device. For each situation a deployment with one data server is started, whose modelled
-device answers in real time. MPI programs (pattern.c) run until they are told to stop.
+The source's cross-product {write, read} x {1, 4 programs} x three kinds of files x {16, 256 KiB} x {8, 16 processes},
+on one device. The kinds are one file contiguous, one file strided, a file per process. For each situation a
+deployment with one data server is started, whose modelled device answers in real time. MPI programs (pattern.c) run
+until they are told to stop.
 
 Meanwhile the server's algorithm is changed again and again (`penstock tune sched=`). A round is a window under each algorithm,
 in random order, so that drift affects all alike. The first seconds of the programs do not count, nor does the time just after a
@@ -49,7 +50,8 @@ TREES = ["t1", "t2", "t3", "t4", "own"]
 # Sequential / random throughput for reads and writes, as the trees' source gives it (TS table 3.4).
 RATIOS = {"pastel": "38.91:21.29", "graphene": "40.68:15.12", "suno": "25.46:8.17", "edel": "2.37:0.66"}
 # Under CFQ each thread of the server has a queue of its own, which hinders any scheduler: see the README. Disks answer half as fast
-# as they would, the two fastest devices a quarter as fast: programs and servers of one machine would be slower than they are.
+# as they would, the two fastest devices a quarter as fast. Programs and servers of one machine would be slower than
+# they are.
 MODELS = {
     "pastel": "pastel,queue=deadline,scale=0.5",
     "graphene": "graphene,queue=deadline,scale=0.5",
@@ -356,8 +358,9 @@ def read(path):
 
 
 def load(paths):
-    """Rates by situation and choice, by round. Runs are of machines or models of different speed: in each situation all runs' rates are
-    scaled to the mean of the runs, so that an algorithm does not seem slow for having had more rounds in a slow one."""
+    """Rates by situation and choice, by round. Runs are of machines or models of different speed. So in each
+    situation all runs' rates are scaled to the mean of the runs. An algorithm then does not seem slow for having
+    had more rounds in a slow run."""
     runs = []
     for path in paths:
         run = {}

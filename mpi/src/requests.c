@@ -3,7 +3,7 @@
  * The library's thread completes a request when the access is done. MPI has one way to report an error to the waiting
  * call, and MPI libraries turn it into a fatal error of MPI_COMM_WORLD. So the request always succeeds for the MPI
  * library, and its query function leaves a note for this thread. Our MPI_Wait and its siblings turn the note into what
- * MPI requires: the file's error handler and the error class, in the status where there are several.
+ * MPI requires. This is the file's error handler and the error class, in the status where there are several.
  */
 #include "shim.h"
 

@@ -87,8 +87,8 @@ int code_of_class(int pst_class);
 int describe(int pst_class, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 struct file;
-/* Ends a call on a file with an error class (or 0): calls the file's error handler and returns the code as the handler
- * leaves it (MPI 4.1, section 9.3.3: the handler may change it). */
+/* Ends a call on a file with an error class (or 0). Calls the file's error handler and returns the code as the
+ * handler leaves it: the handler may change it (MPI 4.1, section 9.3.3). */
 int finish(struct file *file, int pst_class);
 /* The same for calls without an open file, whose error handler is that of MPI_FILE_NULL. */
 int finish_null(int pst_class);

@@ -1,7 +1,7 @@
 /* Runs the tests named as arguments (all without), in one MPI program: suite DIRECTORY [TEST...].
  *
  * PENSTOCK_EXPECTED=1 in the environment says that files are Penstock's, whose promises go beyond those of MPI
- * libraries; without it the same programs run on the MPI library's own MPI-IO, through a library that must not be
+ * libraries. Without it the same programs run on the MPI library's own MPI-IO, through a library that must not be
  * noticed.
  */
 #include "check.h"

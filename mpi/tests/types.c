@@ -1,5 +1,5 @@
-/* Datatypes of every constructor, nested at random: what is written through them must be what MPI_Pack makes of
- * them, and what is read what MPI_Unpack does. */
+/* Datatypes of every constructor, nested at random. What is written through them must be what MPI_Pack makes
+ * of them, and what is read what MPI_Unpack does. */
 #include "check.h"
 
 static unsigned long long state;

@@ -1,7 +1,7 @@
 """An array that lies in a file, indexed as NumPy arrays are.
 
-An index becomes an offset, a count and a stride per dimension, the same on the memory side; the extension module turns
-both into loops, so that what an access costs depends on its bytes and not on the number of its pieces.
+An index becomes an offset, a count and a stride per dimension, the same on the memory side. The extension module
+turns both into loops. So what an access costs depends on its bytes and not on the number of its pieces.
 """
 
 from __future__ import annotations

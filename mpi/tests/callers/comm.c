@@ -1,5 +1,5 @@
-/* The shim's communicator by itself, over this MPI library: messages between two ranks, which no MPI call makes by
- * itself, and the collective operations beside them. */
+/* The shim's communicator by itself, over this MPI library. Tests messages between two ranks, which no MPI call
+ * makes by itself, and the collective operations beside them. */
 #include "../../src/comm.c"
 
 #include <dlfcn.h>

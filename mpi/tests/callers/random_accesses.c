@@ -1,8 +1,9 @@
 /* Random accesses checked against a model: random_accesses DIRECTORY SEED STEPS [FIRST].
  *
  * Several files are open at once, on all ranks, on halves and on one; each has random views. Every rank knows what all
- * ranks of a file do in a step, does it on an array of bytes as well, and compares: buffers to the last byte, counts,
- * pointers, sizes, and the whole file as somebody else sees it. The same seed does the same under every MPI library.
+ * ranks of a file do in a step, and does it on an array of bytes as well. Then it compares buffers to the last byte,
+ * counts, pointers, sizes, and the whole file as somebody else sees it. The same seed does the same under every MPI
+ * library.
  *
  * PENSTOCK_EXPECTED=1 says that the files are Penstock's. Without it the MPI library's own MPI-IO is held to the model,
  * but for what it is known to do otherwise. */

@@ -1,5 +1,5 @@
-/* Random datatypes over one basic type, and what they mean: for each byte of their stream its displacement in memory,
- * found by packing images of known bytes. Part of random_accesses.c. */
+/* Random datatypes over one basic type, and what they mean. The meaning is, for each byte of their stream, its
+ * displacement in memory, found by packing images of known bytes. Part of random_accesses.c. */
 #ifndef RANDOM_TYPES_H
 #define RANDOM_TYPES_H
 
@@ -143,8 +143,8 @@ static inline void type_resize(Type *t, MPI_Aint lb, MPI_Aint extent) {
     type_say(t, "resized %ld %ld", (long)lb, (long)extent);
 }
 
-/* Order of displacements: any (they may fall, be negative and, now and then, meet), or growing as in a filetype; gently,
- * without a lower bound that is not the first byte. */
+/* Order of displacements. ANY: they may fall, be negative and, now and then, meet. FORWARD: growing as in a filetype.
+ * GENTLE: growing, without a lower bound that is not the first byte. */
 enum { ANY, FORWARD, GENTLE };
 
 /* One constructor around the type. */

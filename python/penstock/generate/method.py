@@ -1,9 +1,9 @@
 """Which method suits an access: the source's rule, as hints and calls with the reason.
 
 Noncontiguous accesses (FLASH-IO in the source) go by datatype or sieving, contiguous ones (S3D-IO) by two-phase. An access
-is noncontiguous where it leaves gaps in the file (a stride), or where its elements do not lie side by side in memory:
-guard cells, another order of dimensions, one of several values of a cell. Blocks of an array, side by side in memory, are
-contiguous: the blocks of all ranks together fill the file.
+is noncontiguous where it leaves gaps in the file (a stride), or where its elements do not lie side by side in memory.
+Reasons are guard cells, another order of dimensions, one of several values of a cell. Blocks of an array, side by
+side in memory, are contiguous: the blocks of all ranks together fill the file.
 """
 
 from dataclasses import dataclass

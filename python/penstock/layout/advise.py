@@ -6,7 +6,7 @@ none. A chunk at the array's edge has full size.
 
 The search starts from shapes that the calls suggest (their boxes, whole rows, cubes). It also starts from the shapes that
 are best without a cache and with an unbounded one, whose cost needs no simulation of a cache. From there it halves or doubles
-dimensions as long as that saves bytes: it computes the cost of some tens of shapes, where there may be thousands.
+dimensions as long as that saves bytes. It computes the cost of some tens of shapes, where there may be thousands.
 """
 
 import csv

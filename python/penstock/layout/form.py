@@ -9,8 +9,8 @@ Four steps lead from an element x to its position (all in whole numbers, without
              r + sum over other shares p of min(L[p], c[p] W[p] (q div W + [p stands before]))
              where L is a share's length and W the chunks that one pattern of the first common cache holds of a share
 
-The pattern is the source's: SC1 = <P1, P2> of size S1, SC2 = SC1 repeated to S2 / 2, then the next one, and so on; the
-top pattern repeats over the file. A share that has ended is left out of later patterns, so files have no gaps.
+The pattern is the source's: SC1 = <P1, P2> of size S1, SC2 = SC1 repeated to S2 / 2, then the next one, and so on.
+The top pattern repeats over the file. A share that has ended is left out of later patterns, so files have no gaps.
 """
 
 import itertools
@@ -96,8 +96,8 @@ class Layout:
 
     `outer` and `inner` are the orders of tiles and of elements in a tile, the slowest first.
 
-    For each share: `chunk` elements; `nodes`, the cache that serves it at each level, the whole last; `chunks`, W at each
-    level; and `rank`, its place from left to right in the pattern.
+    Each share has `chunk` elements. `nodes` names the cache that serves it at each level, the whole last. `chunks`
+    is W at each level, `rank` its place from left to right in the pattern.
     """
 
     array: str

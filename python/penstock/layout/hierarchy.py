@@ -1,17 +1,19 @@
 """The hierarchy of storage caches: levels, how many caches, capacities, block sizes, and who shares which.
 
-threads = 16
-[[level]]                    # the caches nearest to the threads first
-name = "I/O node"
-caches = 4                   # each shared by 4 threads in a row; or shared = [[0, 1, 2, 3], ...]
-capacity = "64KiB"           # of each
-block = "4KiB"
-[[level]]
-name = "storage node"
-caches = 2
-striped = true               # blocks are dealt to the caches in turn, and all below share all of them
-capacity = "256KiB"
-block = "4KiB"
+An example of the file, in TOML:
+
+    threads = 16
+    [[level]]                    # the caches nearest to the threads first
+    name = "I/O node"
+    caches = 4                   # each shared by 4 threads in a row; or shared = [[0, 1, 2, 3], ...]
+    capacity = "64KiB"           # of each
+    block = "4KiB"
+    [[level]]
+    name = "storage node"
+    caches = 2
+    striped = true               # blocks are dealt to the caches in turn, and all below share all of them
+    capacity = "256KiB"
+    block = "4KiB"
 """
 
 import re

@@ -3,8 +3,8 @@
 The array's most significant nest decides: the one with the most accesses to it. Let Q be the matrix of a reference
 (dimensions x loops) and u a parallel loop. Take a row h with h Q zero in all loops but u. It gives each element a
 number v = h x that only u's iterations determine: v = c u + b. Elements of equal v belong to the thread that runs that iteration. Of
-several references, those with the greatest weight decide h and c; b is the weighted median of theirs, so that the halo of
-a stencil lies evenly on both sides. Without such a row the threads of u share the array.
+several references, those with the greatest weight decide h and c. b is the weighted median of theirs, so that the
+halo of a stencil lies evenly on both sides. Without such a row the threads of u share the array.
 """
 
 from collections import defaultdict

@@ -1,6 +1,7 @@
 """Both steps for all arrays of a program: owners (partition.py), order within a share, pattern by caches (step 2).
 
 Defined here, because the source leaves it open:
+
     more than two threads a cache   k shares below a cache of capacity S have S / k each, rounded down to whole blocks
     deeper levels                   each of k caches' patterns is repeated while it fits into S / k, at least once
     unequal shares, ragged ends     a share that has ended is left out of the rest of the file; its last chunk is short
