@@ -1,4 +1,4 @@
-"""Losses of power without cutting any. What a server's store loses is what it got since `save`. The server starts
+"""Power losses without cutting any. What a server's store loses is what it got since `save`. The server starts
 again in another boot of the system: in a mount name space of its own, where boot_id says so.
 
 Programs under test import this too, so it takes paths and needs nothing but the standard library.
@@ -48,7 +48,7 @@ def _saved(deployment, server):
 
 
 def save(deployment, server):
-    """The store as it is now is what a loss of power leaves of it. To be called after a sync and before the next write."""
+    """The store as it is now is what a power loss leaves of it. To be called after a sync and before the next write."""
     shutil.rmtree(_saved(deployment, server), ignore_errors=True)
     subprocess.run(["cp", "-a", Path(deployment) / server, _saved(deployment, server)], check=True)
 

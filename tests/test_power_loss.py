@@ -1,4 +1,4 @@
-"""A sync after a loss of power: what was not synced is reported once, by everything that syncs, and nothing else is."""
+"""A sync after a power loss: what was not synced is reported once, by everything that syncs, and nothing else is."""
 
 import errno
 import os
@@ -77,7 +77,7 @@ alone(power.kill, "data-1")
 alone(power.up, command)
 f.Sync()
 assert read() == [2] * n
-# A loss of power loses what was not synced. It is told to every rank, once.
+# A power loss loses what was not synced. It is told to every rank, once.
 alone(power.save, "data-1")
 write(3)
 alone(power.lose, "data-1", command)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Target {
     /// The metadata server's database: the flip must be reported as damage or be harmless.
     Database,
-    /// Its journal: the flip must be reported as damage or be harmless; after a loss of power the journal may end
+    /// Its journal: the flip must be reported as damage or be harmless; after a power loss the journal may end
     /// there.
     Journal,
     /// A data server's superblock: the flip must be reported as damage.

@@ -1,4 +1,4 @@
-//! The simulated disk of one machine: what of its files survives a loss of power.
+//! The simulated disk of one machine: what of its files survives a power loss.
 //!
 //! Problem: a real disk loses what was not synced, and not atomically. Some pages are written, some not, some in part,
 //! and names are durable independently of their files. Idea: the files that programs see are real files in a directory

@@ -66,7 +66,7 @@ impl Ledger {
         tracked.owners[user] = true;
     }
 
-    /// The file is durable: it survives every loss of power.
+    /// The file is durable: it survives every power loss.
     pub fn firm(&mut self, file: FileId, user: usize) {
         if let Some(tracked) = self.files.get_mut(&file) {
             let others = (0..USERS.len()).any(|u| u != user && tracked.owners[u]);

@@ -7,7 +7,7 @@
 //! with the power hides nothing, unless it is firm. A successful sync makes firm all writes acknowledged before it
 //! began. Against later power losses that holds for the writes of any client. Against losses between write and sync,
 //! which the sync should have reported, it holds for its own client's writes. If a server was told of a failed sync at
-//! its start, that counts as a loss of power at that moment.
+//! its start, that counts as a power loss at that moment.
 //!
 //! *Names*: see [`crate::directory`].
 use crate::world::Nanos;
@@ -26,7 +26,7 @@ struct Write {
     failed: Option<Nanos>,
     /// End of a sync that covers it.
     synced: Option<Nanos>,
-    /// A sync of its own writer covers it: no loss of power, earlier or later, may have taken it.
+    /// A sync of its own writer covers it: no power loss, earlier or later, may have taken it.
     promised: bool,
     /// Its writer was told that it may be lost.
     told: bool,
@@ -145,7 +145,7 @@ impl Block {
         }
     }
 
-    /// Whether the write survives all losses of power until `now`.
+    /// Whether the write survives all power losses until `now`.
     fn firm(w: &Write, now: Nanos, losses: &[Nanos]) -> bool {
         w.promised
             || losses
@@ -178,7 +178,7 @@ impl Block {
         if self.writes.len() < 24 {
             return;
         }
-        // Hidden by a synced write: no loss of power makes it visible again.
+        // Hidden by a synced write: no power loss makes it visible again.
         let hidden = |w: &Write| {
             self.writes.iter().any(|later| {
                 later.failed.is_none()

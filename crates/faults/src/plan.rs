@@ -179,7 +179,7 @@ pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
         let at = r.below(shape.time);
         let machine = r.index(shape.servers + 1);
         let time = r.from_to(SECOND / 5, 6 * SECOND);
-        // Failed syncs are visible only together with a loss of power.
+        // Failed syncs are visible only together with a power loss.
         let kind = match r.below(17) {
             16 => 9,
             kind => kind,

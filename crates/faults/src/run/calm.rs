@@ -1,4 +1,4 @@
-//! The end of a run: repair, a phase without faults, the last loss of power, and what must be left then.
+//! The end of a run: repair, a phase without faults, the last power loss, and what must be left then.
 use super::{Driver, SETTLE, START, limits};
 use crate::bit_rot::Target;
 use crate::cluster::{Cluster, Status};
