@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Files that stay open on an idle connection: closed while it was in use elsewhere.
 const MAX_LEFT_OPEN: usize = 1024;
 
-/// A metadata or data server. Idle connections know its [`Endpoint`] alone, so that they end with the site.
+/// A metadata or data server. Idle connections know its [`Endpoint`] alone, so that they end with the pool.
 #[derive(Debug)]
 pub(crate) struct ConnectionPool {
     server: Arc<Endpoint>,

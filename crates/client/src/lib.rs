@@ -14,18 +14,18 @@
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
 //! | `leases` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
-//! | `open_file`, `held` | what the clones of an open file share, and a lock that is held |
+//! | `open_file`, `held_lock` | what the clones of an open file share, and a lock that is held |
 //! | `sync` | bytes on stable storage, and devices that begin before that |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
-//! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
+//! | `exchange` | the shell: lanes, sockets, poll, reconnection |
 //! | `fast_path` | one contiguous range by descriptors, without all of that |
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `descriptors` | the share of the program's open files |
 //! | `shortcut`, `grant`, `grant_link` | same-host descriptors, the revocable right to use them, the connection whose end ends it |
 //! | `lend` | a whole file for the kernel of a mount |
-//! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
+//! | `connection_pool`, `link`, `admission` | connections to a server, one of them, how many operations run at once |
 //! | `announce`, `job` | what a program says of itself, and its number |
 //! | `slots` | changes of names that take effect once |
 //! | `unsynced` | what was written and not synced, and whether it is still there |

@@ -217,10 +217,10 @@ impl Endpoint {
 pub(crate) struct Link {
     connection: Connection,
     pub server: Arc<Endpoint>,
-    /// Of its site, when it was made.
+    /// Of its pool, when it was made.
     pub epoch: u64,
     pub attached: HashMap<OpenAs, Attachment>,
-    /// Files that its site had closed when the closed ones were last looked for here.
+    /// Files that its pool had closed when the closed ones were last looked for here.
     pub closes: u64,
     next: u64,
     buffers: Buffers,

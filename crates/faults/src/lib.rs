@@ -10,7 +10,7 @@
 //! | `charge` | whose memory it is |
 //! | `network` | bytes late, in pieces, not at all; connections that break at one end first |
 //! | `disk` | a page cache, and what outlives a power loss |
-//! | `flip` | a bit that flips |
+//! | `bit_rot` | a bit that flips |
 //! | `plan`, `effects` | the faults of a seed; what they did |
 //! | `workload` and its parts | what clients do, and what they must not be able to do |
 //! | `model`, `directory` | what they may see of bytes, and of names |

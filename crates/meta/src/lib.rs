@@ -4,13 +4,13 @@
 //! `nodes`, `removal`) over a narrow trait (`names`). Below are changes in memory on top of a redb snapshot (`layers`,
 //! `pending`, `snapshot`, `store`), under one lock (`engine`). A committing thread makes changes durable in groups
 //! (`commit`). Reads and changes never wait for a disk flush. `Sync` does, and so does a request that gets the right to
-//! remove the objects of a file. Open-unlinked files survive connections and restarts (`kept`). Repeated changes take
-//! effect once (`slots`). Changes that wait for their commit are in a journal (`journal`), written to a log
-//! (`change_log`) that survives the process. After a failed sync nothing relies on data that may be in the page cache
-//! only (`settled`, `noted`). Names of large stores are scrubbed for damage in the background (`look`). The files of
-//! each user are counted with each change, and limited by quotas (`quota`). Programs that use the deployment are listed
-//! while they are connected (`registry`). Data servers report their traffic, and receive decisions (`control`). Tasks
-//! that should be ranks of one program do not write the same file (`steps`).
+//! remove the objects of a file. Open-unlinked files survive connections and restarts (`open_unlinked`). Repeated
+//! changes take effect once (`slots`). Changes that wait for their commit are in a journal (`journal`), written to a
+//! log (`change_log`) that survives the process. After a failed sync nothing relies on data that may be in the page
+//! cache only (`clean_shutdown`, `dirty_ranges`). Names of large stores are scrubbed for damage in the background
+//! (`scrub`). The files of each user are counted with each change, and limited by quotas (`quota`). Programs that use
+//! the deployment are listed while they are connected (`registry`). Data servers report their traffic, and receive
+//! decisions (`control`). Tasks that should be ranks of one program do not write the same file (`task_writers`).
 mod access;
 mod advisory;
 mod audited;

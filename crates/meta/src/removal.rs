@@ -1,7 +1,7 @@
 //! What happens to a file that loses a name.
 //!
 //! *Open-unlinked files.* A client with open files removes a name with `keep`. A file that loses its last name this way
-//! is kept in a directory without a path ([`REMOVED`]), until the client closes it. `kept` keeps track of the holders,
+//! is kept in a directory without a path ([`REMOVED`]), until the client closes it. `open_unlinked` tracks the holders,
 //! and of files whose holders are lost.
 use crate::error::Result;
 use crate::names::{Names, Namespace};

@@ -5,11 +5,11 @@
 //! the flush is over, so that a crash leaves either the last commit or the one before, intact.
 //!
 //! The directory has these files: `namespace.redb`, `lock` (held while a server runs) and those of the journal. Also
-//! the mark of a clean shutdown (`settled`) and the record of dirty ranges (`noted`). In small stores
+//! the mark of a clean shutdown (`clean_shutdown`) and the record of dirty ranges (`dirty_ranges`). In small stores
 //! `namespace.checked` is a copy made at the last start that found everything in order.
 //!
 //! *Large stores.* A start reads nothing that grows with the number of names. Commits store the state of redb's page
-//! allocator (quick repair), and `look` scrubs in the background (docs/decisions/0020).
+//! allocator (quick repair), and `scrub` checks them in the background (docs/decisions/0020).
 mod users;
 
 use crate::RECOVERS;

@@ -4,8 +4,8 @@
 //! how many virtual requests are served at once, who chooses the algorithm, and what a trace predicts. *Idea*: one
 //! state machine combines the [`Scheduler`], the [`Chooser`] and the [`Predictor`]. Events go in with their time: a
 //! request arrives ([`Dispatcher::arrive`]), a virtual request is done ([`Dispatcher::done`]), time passes
-//! ([`Dispatcher::look`]). Settings change by [`Dispatcher::set`] and [`Dispatcher::predict`]. Out come the virtual
-//! requests to start, the verdict on the request that arrived ([`Verdict`]), and when to call [`Dispatcher::look`] next
+//! ([`Dispatcher::poll`]). Settings change by [`Dispatcher::set`] and [`Dispatcher::predict`]. Out come the virtual
+//! requests to start, the verdict on the request that arrived ([`Verdict`]), and when to call [`Dispatcher::poll`] next
 //! ([`Dispatcher::wake`]). Threads, memory, files and the clock belong to the caller.
 //!
 //! Requests are not copied: [`Dispatcher::parts`] lists the parts of a virtual request until it is done.
@@ -103,7 +103,7 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Applies new settings; queued requests are carried over. The caller must call [`Dispatcher::look`] next. On an
+    /// Applies new settings; queued requests are carried over. The caller must call [`Dispatcher::poll`] next. On an
     /// error nothing changes.
     pub fn set(&mut self, now: Nanos, settings: &Settings) -> Result<(), Error> {
         settings.check()?;
@@ -174,7 +174,7 @@ impl Dispatcher {
         Ok(alone.map_or(Verdict::Wait, Verdict::Go))
     }
 
-    /// Adds one of several requests that arrive together. The caller must call [`Dispatcher::look`] after the last.
+    /// Adds one of several requests that arrive together. The caller must call [`Dispatcher::poll`] after the last.
     /// Errors as for [`Dispatcher::arrive`].
     pub fn add(&mut self, now: Nanos, arrival: &Arrival) -> Result<(), Error> {
         let request = arrival.request;
@@ -226,7 +226,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The same without scheduling, for callers that add requests next: they must call [`Dispatcher::look`] afterwards.
+    /// The same without scheduling, for callers that add requests next: they must call [`Dispatcher::poll`] afterwards.
     pub fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         if let Some(chooser) = &mut self.chooser {
             for (part, arrived) in self.scheduler.parts_with_arrival(id) {
@@ -250,7 +250,7 @@ impl Dispatcher {
         self.start(now, None, started);
     }
 
-    /// When to call [`Dispatcher::look`] next, unless another event comes first.
+    /// When to call [`Dispatcher::poll`] next, unless another event comes first.
     pub fn wake(&self) -> Option<Nanos> {
         self.wake
     }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// The result of [`look`].
+/// The result of [`inspect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inspection {
     /// The state of the store.

@@ -6,7 +6,7 @@
 //! | `tree` | directories, many files at once |
 //! | `stage` | lists of paths for a job |
 //! | `hash` | a file's checksum from pieces in any order |
-//! | `place` | names on either side |
+//! | `location` | names on either side |
 //! | `progress` | what people see meanwhile |
 mod file;
 mod hash;

@@ -62,7 +62,7 @@ pub struct ProgramTraffic {
     pub traffic: Traffic,
 }
 
-/// A data server's report, sent at most once in [`crate::control::PERIOD`]; below 4 KiB.
+/// A data server's report, sent at most once in `penstock_rpc::control::PERIOD` (500 ms); below 4 KiB.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Drawn at each start of the data server.
