@@ -3,6 +3,7 @@
 //! ```text
 //! event.rs     what is recorded                      format.rs    its bytes: header, checked blocks, end
 //! recorder.rs  writing, with bounded memory          reader.rs    reading, strictly
+//! record.rs    one record for the whole stack        operations.rs  what records do: the table of names
 //! lines.rs     a record that ends where it would have a hole
 //! ```
 //!
@@ -11,13 +12,19 @@ mod error;
 mod event;
 mod format;
 mod lines;
+mod operations;
 mod reader;
+mod record;
 mod recorder;
 
 pub use error::{Error, Result};
 pub use event::{Event, Kind};
 pub use format::{Header, OLDEST_VERSION, VERSION};
 pub use lines::{Lines, LinesEnd, LinesReader};
+pub use operations::{Kind as OperationKind, Operation};
 pub use penstock_base::{Nanos, Op};
 pub use reader::{Reader, read_all};
+pub use record::{
+    Caller, Clock, Layer, Link, Module, NO_RANK, NO_SERVER, Owner, Parent, Record, StreamHead,
+};
 pub use recorder::{Recorder, RecorderOptions, Summary, Writer};
