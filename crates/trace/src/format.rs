@@ -14,7 +14,8 @@
 //! takes about nine bytes, whatever the file. Differences are zigzag varints. Calls are counted by rank. So each is
 //! stored as the difference to the last event of a rank with the same number modulo [`RANKS`].
 //!
-//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set, and the fields are missing.
+//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
+use crate::bits::{put, take, unzigzag, zigzag};
 use crate::event::{Event, Kind};
 use penstock_base::{Numbered, Op};
 
@@ -369,40 +370,6 @@ fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Resul
     };
     context.learn(slot, &event);
     Ok(event)
-}
-
-/// Zigzag code: maps differences of small magnitude and either sign to small numbers.
-fn zigzag(difference: u64) -> u64 {
-    let signed = difference.cast_signed();
-    ((signed << 1) ^ (signed >> 63)).cast_unsigned()
-}
-
-fn unzigzag(coded: u64) -> u64 {
-    (coded >> 1) ^ (coded & 1).wrapping_neg()
-}
-
-fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for (i, &byte) in bytes.iter().take(10).enumerate() {
-        let bits = u64::from(byte & 0x7f);
-        if i == 9 && bits > 1 {
-            return None;
-        }
-        value |= bits << (7 * i);
-        if byte & 0x80 == 0 {
-            *bytes = &bytes[i + 1..];
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -4,18 +4,23 @@
 //! event.rs     what is recorded                      format.rs    its bytes: header, checked blocks, end
 //! recorder.rs  writing, with bounded memory          reader.rs    reading, strictly
 //! record.rs    one record for the whole stack        operations.rs  what records do: the table of names
+//! stream.rs    its file: format version 3             block.rs, model.rs, bits.rs  how its blocks are coded
 //! lines.rs     a record that ends where it would have a hole
 //! ```
 //!
-//! Times are passed in. Only the writers' threads and the readers' files use the system.
+//! Nothing here but the writers' threads and the readers' files touches the outside: times are passed in.
+mod bits;
+mod block;
 mod error;
 mod event;
 mod format;
 mod lines;
+mod model;
 mod operations;
 mod reader;
 mod record;
 mod recorder;
+mod stream;
 
 pub use error::{Error, Result};
 pub use event::{Event, Kind};
@@ -28,3 +33,7 @@ pub use record::{
     Caller, Clock, Layer, Link, Module, NO_RANK, NO_SERVER, Owner, Parent, Record, StreamHead,
 };
 pub use recorder::{Recorder, RecorderOptions, Summary, Writer};
+pub use stream::{
+    Block, BlockInfo, FileName, MAX_FILES, MAX_NAME, Reading, Stream, StreamWriter, Trace,
+    make_directory,
+};

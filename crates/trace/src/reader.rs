@@ -53,7 +53,7 @@ impl Reader {
             return Err(Error::Version {
                 path: path.to_owned(),
                 found: version,
-                ours: (OLDEST_VERSION, VERSION),
+                ours: VERSION,
             });
         }
         let length = format::u32_at(&head, 12);

@@ -1,0 +1,3 @@
+//! Tests of the crate as a user of it sees it.
+mod older;
+mod streams;
