@@ -42,6 +42,16 @@ pub(crate) struct Job {
     pub(crate) place: JobState,
     /// Buffer borrowed from its thread, if the slice is not served at once.
     pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
+    pub(crate) times: Times,
+}
+
+/// When a slice that waited was served, and with how many others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    pub(crate) dispatched: Nanos,
+    pub(crate) completed: Nanos,
+    /// Offset and bytes of its virtual request, if others were in it.
+    pub(crate) joined: Option<(u64, u64)>,
 }
 
 pub(crate) enum JobState {
@@ -81,6 +91,8 @@ impl State {
                 continue;
             };
             if let Some(job) = job {
+                job.times.dispatched = time;
+                job.times.joined = (v.parts > 1).then_some((v.offset, v.bytes));
                 if leads {
                     job.place = JobState::Leads(*v);
                     job.thread.unpark();
@@ -147,6 +159,7 @@ impl State {
                     self.tap.hear(&event);
                 }
                 if let Some(job) = job {
+                    job.times.completed = time;
                     each(job);
                     job.thread.unpark();
                 }

@@ -16,6 +16,7 @@ use crate::owner::{Acting, Owner};
 use crate::passthrough::Lent;
 use crate::searches::Searches;
 use crate::server::Server;
+use crate::tracing::{Trail, operation};
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
@@ -27,6 +28,7 @@ use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
 use penstock_wire::{Envelope, Role};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub(crate) struct Session<'a> {
     counted: Counted,
     searching: SearchLimit,
     searches: Arc<Searches>,
+    /// What the request that is served leaves in the trace, if one is written.
+    trail: Option<RefCell<Trail>>,
 }
 
 /// The result of a request, besides its answer.
@@ -67,6 +71,7 @@ fn transfer<'t>(
     line: &'t Closer,
     file: &'t OpenFile,
     lock: Option<LockId>,
+    trail: Option<&'t RefCell<Trail>>,
 ) -> Transfer<'t> {
     Transfer {
         objects: &server.objects,
@@ -77,6 +82,7 @@ fn transfer<'t>(
         queue: &server.queue,
         file: file.file.0,
         grower: file.grower(),
+        trail,
     }
 }
 
@@ -111,6 +117,7 @@ impl<'a> Session<'a> {
             counted: server.control.counted(peer.program, peer.subject()),
             searching,
             searches,
+            trail: None,
         }
     }
 
@@ -155,6 +162,14 @@ impl<'a> Session<'a> {
             let began = now();
             let envelope = received.envelope;
             let act = Act::of(received.body.as_ref());
+            if let Some(tracing) = self.server.queue.tracing() {
+                let (operation, handle) = operation(received.body.as_ref());
+                let mut trail = tracing.begin(began, envelope.trace, operation);
+                if let Some(file) = handle.and_then(|handle| self.handles.named(handle)) {
+                    trail.about(file.0);
+                }
+                self.trail = Some(RefCell::new(trail));
+            }
             let outcome = match self.handle(connection, received) {
                 Ok(outcome) => outcome,
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
@@ -166,6 +181,12 @@ impl<'a> Session<'a> {
                 Outcome::Reply(reply) => Some(reply),
                 _ => None,
             };
+            if let Some(trail) = self.trail.take() {
+                trail.into_inner().end(match reply {
+                    Some(DataReply::Error(e)) => Some(e),
+                    _ => None,
+                });
+            }
             act.ended(&self.watch, |handle| self.handles.named(handle), reply);
             let delay = match &outcome {
                 Outcome::Reply(DataReply::Error(e)) => self.abuse.another(e.kind),
@@ -600,7 +621,7 @@ impl<'a> Session<'a> {
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
         self.counted.read(sent);
@@ -633,7 +654,7 @@ impl<'a> Session<'a> {
                 };
             }
         };
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
         self.counted.written(bytes);

@@ -229,6 +229,12 @@ pub struct Clock {
     pub error: Option<u64>,
 }
 
+/// The name of this host, for a head.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
 /// What a stream says of itself, once. Fields that a reader does not know are skipped; missing ones have their default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

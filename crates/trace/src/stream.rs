@@ -18,7 +18,7 @@
 use crate::bits::{put, take};
 use crate::block::{Decoder, Encoder, LINKS, MAX_PAYLOAD, RECORDS};
 use crate::error::{Error, Result};
-use crate::format::{END, MAGIC, u32_at, u64_at};
+use crate::old_format::{END, MAGIC, u32_at, u64_at};
 use crate::record::{Layer, Link, Record, StreamHead};
 use crate::recorder::Summary;
 use penstock_base::Nanos;
@@ -797,5 +797,43 @@ impl Trace {
             }
         }
         Ok(trace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::Operation;
+
+    #[test]
+    fn a_full_disk_costs_what_was_pending_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.trace");
+        let mut writer = StreamWriter::create(&path, &StreamHead::default()).unwrap();
+        let record = |id| Record {
+            id,
+            file: 1,
+            ..Record::new(Layer::Posix, Operation::READ)
+        };
+        writer.push(&record(1)).unwrap();
+        writer.flush().unwrap();
+        // Every write to this device fails for want of space.
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let whole = std::mem::replace(&mut writer.file, full);
+        assert_eq!(writer.name_file("/data/a"), 1);
+        writer.push(&record(2)).unwrap();
+        let error = writer.flush().unwrap_err().to_string();
+        assert!(
+            error.contains("t.trace") && error.contains("space"),
+            "{error}"
+        );
+        writer.file = whole;
+        writer.push(&record(3)).unwrap();
+        writer.finish(1).unwrap();
+        let stream = Stream::open(&path).unwrap();
+        assert!(stream.damage().is_none());
+        let ids: Vec<u64> = stream.records().map(|r| r.unwrap().id).collect();
+        assert_eq!((ids, stream.summary().dropped), (vec![1, 3], 1));
+        assert_eq!(stream.file(1).unwrap().path, "/data/a");
     }
 }

@@ -1,4 +1,4 @@
-//! The format of a trace file.
+//! The bytes of trace files of versions 1 and 2, which are still read: events of one server's requests.
 //!
 //! ```text
 //! file    = header block* end
@@ -15,14 +15,18 @@
 //! stored as the difference to the last event of a rank with the same number modulo [`RANKS`].
 //!
 //! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
-use crate::bits::{put, take, unzigzag, zigzag};
+#[cfg(test)]
+use crate::bits::{put, zigzag};
+use crate::bits::{take, unzigzag};
 use crate::event::{Event, Kind};
-use penstock_base::{Numbered, Op};
+#[cfg(test)]
+use penstock_base::Numbered;
+use penstock_base::Op;
 
-/// Version that is written.
-pub const VERSION: u32 = 2;
+/// The newest version of this kind.
+pub(crate) const VERSION: u32 = 2;
 /// Oldest version that is read.
-pub const OLDEST_VERSION: u32 = 1;
+pub(crate) const OLDEST_VERSION: u32 = 1;
 
 pub(crate) const MAGIC: &[u8; 8] = b"PSTTRACE";
 pub(crate) const BLOCK: &[u8; 4] = b"BLCK";
@@ -60,6 +64,7 @@ pub struct Header {
 }
 
 impl Header {
+    #[cfg(test)]
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
@@ -102,6 +107,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
+#[cfg(test)]
 pub(crate) fn encode_end(events: u64, dropped: u64) -> Vec<u8> {
     let mut out = END.to_vec();
     out.extend(events.to_le_bytes());
@@ -203,6 +209,7 @@ impl Context {
 }
 
 /// Encodes one block.
+#[cfg(test)]
 pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     debug_assert!(!events.is_empty() && events.len() <= BLOCK_EVENTS);
     let start = out.len();
