@@ -4,6 +4,7 @@ use crate::connection_pool::ConnectionPool;
 use crate::descriptors::{DescriptorSlot, Descriptors};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
+use crate::file::ended;
 use crate::retry::{Backoff, Next, Retry};
 use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
@@ -13,6 +14,7 @@ use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
 use penstock_rpc::Caller;
 use penstock_rpc::deployment::Deployment;
+use penstock_trace::{Layer, Operation, sink};
 use penstock_wire::Role;
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, ProgramInfo, TraceContext,
@@ -148,6 +150,7 @@ impl Client {
             mpi_call: AtomicU64::new(0),
             client_call: AtomicU64::new(0),
         }));
+        sink::attach(who.program, who.rank);
         client.reach_meta()?;
         Ok(client)
     }
@@ -217,7 +220,23 @@ impl Client {
             program: self.0.who.program,
             rank: self.0.who.rank,
             mpi_call: self.0.mpi_call.load(Relaxed),
-            client_call: self.0.client_call.fetch_add(1, Relaxed) + 1,
+            client_call: match sink::next_id() {
+                0 => self.0.client_call.fetch_add(1, Relaxed) + 1,
+                id => id,
+            },
+        }
+    }
+
+    /// The trace context of a call that is recorded, if calls are.
+    pub(crate) fn trace_of(&self, call: Option<&sink::Call>) -> TraceContext {
+        match call {
+            Some(call) => TraceContext {
+                program: self.0.who.program,
+                rank: self.0.who.rank,
+                mpi_call: self.0.mpi_call.load(Relaxed),
+                client_call: call.id(),
+            },
+            None => self.trace(),
         }
     }
 
@@ -320,6 +339,16 @@ impl Client {
                 waited: limit,
             });
         };
+        let recorded = Operation::from_name(operation).unwrap_or(Operation::CONTROL);
+        let recorded = sink::Call::begin(Layer::Client, recorded);
+        let reply = self.meta_until(operation, request);
+        ended(recorded, 0, &reply);
+        reply
+    }
+
+    /// The same, without a record.
+    fn meta_until(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
+        let meta = &self.0.meta;
         let mut retry = Retry::new(self.backoff());
         let mut call = self.meta_call(operation, request.clone());
         loop {

@@ -4,6 +4,7 @@
 //! record.rs    one record for the whole stack        operations.rs  what records do: the table of names
 //! stream.rs    its file: format version 3            block.rs, model.rs, bits.rs  how its blocks are coded
 //! recorder.rs  writing from many threads, with bounded memory
+//! sink.rs      where the records of a process go     file_sink.rs   to a file of its own
 //! event.rs     a moment of a server's request        requests.rs  such moments from traces of all versions, and back
 //! old_*.rs     reading versions 1 and 2              lines.rs     a record that ends where it would have a hole
 //! ```
@@ -13,6 +14,7 @@ mod bits;
 mod block;
 mod error;
 mod event;
+mod file_sink;
 mod lines;
 mod model;
 mod old_format;
@@ -21,6 +23,7 @@ mod operations;
 mod record;
 mod recorder;
 mod requests;
+pub mod sink;
 mod stream;
 
 pub use error::{Error, Result};

@@ -94,6 +94,15 @@ impl Operation {
     /// Decision: the scheduler waits for more to join.
     pub const WAIT: Operation = Operation(34);
 
+    /// An independent read of the MPI-IO library, however the program named its place.
+    pub const MPI_READ: Operation = Operation(1516);
+    /// A collective one.
+    pub const MPI_READ_ALL: Operation = Operation(1517);
+    /// An independent write.
+    pub const MPI_WRITE: Operation = Operation(1533);
+    /// A collective one.
+    pub const MPI_WRITE_ALL: Operation = Operation(1534);
+
     /// The operation with this name.
     pub fn from_name(name: &str) -> Option<Operation> {
         TABLE.by_name.get(name).copied()
@@ -221,6 +230,10 @@ mod tests {
             (Operation::ALONE, "alone"),
             (Operation::JOINED, "joined"),
             (Operation::WAIT, "wait"),
+            (Operation::MPI_READ, "MPI_File_read"),
+            (Operation::MPI_READ_ALL, "MPI_File_read_all"),
+            (Operation::MPI_WRITE, "MPI_File_write"),
+            (Operation::MPI_WRITE_ALL, "MPI_File_write_all"),
         ];
         for (operation, name) in constants {
             assert_eq!(operation.known_name(), Some(name));

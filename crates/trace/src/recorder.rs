@@ -6,7 +6,7 @@
 //! dropped and counted; the program goes on.
 use crate::error::{Error, Result};
 use crate::record::{Link, Record, StreamHead};
-use crate::stream::{FileName, StreamWriter};
+use crate::stream::{FileName, MAX_FILES, StreamWriter};
 use penstock_base::Nanos;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -95,12 +95,20 @@ struct Shared {
     shards: [Shard; SHARDS],
     /// Records of one buffer.
     room: usize,
-    /// Events that the writing thread dropped.
+    /// Files that records name by number.
+    names: Mutex<Names>,
+    /// Dropped by the thread that writes.
     unwritten: AtomicU64,
     /// Requests to the writing thread.
     ask: Mutex<Ask>,
     wake: Condvar,
     options: RecorderOptions,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    last: u32,
+    unwritten: Vec<FileName>,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +121,10 @@ struct Ask {
 impl Shared {
     fn ask(&self) -> MutexGuard<'_, Ask> {
         self.ask.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> (u64, u64) {
@@ -141,6 +153,7 @@ impl Recorder {
         let shared = Arc::new(Shared {
             shards: Default::default(),
             room: options.buffer.div_ceil(SHARDS),
+            names: Mutex::default(),
             unwritten: AtomicU64::new(0),
             ask: Mutex::default(),
             wake: Condvar::new(),
@@ -189,6 +202,18 @@ impl Recorder {
             shared.ask().hurry = true;
             shared.wake.notify_one();
         }
+    }
+
+    /// The number of another file, for records that name theirs themselves; 0: there are too many. For recorders whose records
+    /// all do that.
+    pub fn name(&self, file: &FileName) -> u32 {
+        let mut names = self.shared.names();
+        if names.last as usize >= MAX_FILES {
+            return 0;
+        }
+        names.last += 1;
+        names.unwritten.push(file.clone());
+        names.last
     }
 
     /// Records taken and records dropped so far.
@@ -275,6 +300,9 @@ fn write_all(shared: &Shared, mut writer: StreamWriter) -> Result<Summary> {
             // Rooms are used in turn: nothing is allocated under the lock once all have grown.
             std::mem::swap(&mut shard.buffer().taken, &mut taken);
             batch.take(&mut taken);
+        }
+        for file in std::mem::take(&mut shared.names().unwritten) {
+            writer.name_file_of(&file);
         }
         // Each buffer is nearly in order; those of others may hold earlier ones that come with the next round.
         batch

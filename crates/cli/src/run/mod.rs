@@ -519,6 +519,10 @@ fn rank_environment(
     )?;
     let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
     set("PENSTOCK_SUMMARY_DIR", summaries.into());
+    if let Some(dir) = &args.trace {
+        let dir = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
+        set("PENSTOCK_TRACE", dir.into());
+    }
     set("PENSTOCK_PROGRAM", id.to_string().into());
     if let Some(method) = &args.method {
         set("PENSTOCK_METHOD", method.into());
