@@ -223,7 +223,7 @@ def test_files_of_different_patterns_run_under_different_algorithms(short_dir, m
     directory, traces, stop = short_dir / "fs", short_dir / "t", short_dir / "stop"
     (short_dir / "mixed.py").write_text(MIXED)
     tune = ["--tune", f"sched={mode}", "--tune", "tree=t3", "--tune", "ratio=40.68:21.29"]
-    penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces)
+    penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces, "--journal")
     run = [PENSTOCK, "run", "-n", "2", "-q", "--shortcut", "disable", "-d", directory, "--"]
     run += [sys.executable, "-m", "mpi4py", short_dir / "mixed.py", stop]
     running = subprocess.Popen([str(c) for c in run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

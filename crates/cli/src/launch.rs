@@ -42,8 +42,7 @@ pub fn running(located: &Located, which: Which) -> Option<Process> {
 pub fn start(
     located: &Located,
     which: Which,
-    listener: Option<TcpListener>,
-    trace: Option<&Path>,
+    (trace, journal): (Option<&Path>, bool),
     replaced: &ReplacedArgs,
 ) -> Result<Child> {
     let me = std::env::current_exe()
@@ -60,7 +59,8 @@ pub fn start(
                 .iter()
                 .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
         )
-        .stdin(listener.map_or_else(Stdio::null, |l| OwnedFd::from(l).into()))
+        .args(journal.then_some("--journal"))
+        .stdin(Stdio::null())
         .stdout(open()?)
         .stderr(open()?)
         .current_dir("/")

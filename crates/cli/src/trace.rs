@@ -25,7 +25,8 @@ Examples:
   penstock trace merge run1/data-0.trace run2/data-0.trace -o expected.trace
   penstock trace predict expected.trace              which aggregations will come
   penstock trace detect run1/data-0.trace            the access pattern of each file
-  penstock trace generate --pattern strided_small -o generated")]
+  penstock trace generate --pattern strided_small -o generated
+  penstock trace convert old/data-0.trace new/data-0.trace")]
 pub struct TraceArgs {
     /// What to do.
     #[command(subcommand)]
@@ -39,6 +40,7 @@ enum TraceCommand {
     Predict(PredictArgs),
     Detect(DetectArgs),
     Generate(GenerateArgs),
+    Convert(ConvertArgs),
 }
 
 /// Show what a trace holds: a summary, or every event.
@@ -55,6 +57,22 @@ struct ShowArgs {
     /// For programs: the summary as one object.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
+}
+
+/// Write a trace of format 1 or 2 anew in today's format.
+///
+/// What is readable of a damaged or unfinished trace is converted; the exit code is then 1.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock trace convert old/data-0.trace new/data-0.trace")]
+struct ConvertArgs {
+    /// The old trace. It stays.
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// Where to write the new one; nothing may be there.
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
 }
 
 /// Merge traces of repetitions of one program into what it can be expected to do.
@@ -172,6 +190,7 @@ pub fn trace(args: &TraceArgs) -> Result<ExitCode> {
         TraceCommand::Predict(args) => predict(args).map(done),
         TraceCommand::Detect(args) => detect(args).map(done),
         TraceCommand::Generate(args) => generate(args).map(done),
+        TraceCommand::Convert(args) => convert(args),
     }
 }
 
@@ -380,6 +399,23 @@ fn print_csv(events: &[Event]) -> bool {
         ));
     }
     std::io::stdout().lock().write_all(text.as_bytes()).is_ok()
+}
+
+fn convert(args: &ConvertArgs) -> Result<ExitCode> {
+    let (written, damage) = penstock_trace::convert(&args.old, &args.new).map_err(|e| told(&e))?;
+    out::print(&format!(
+        "{}: {} records, {}\n",
+        args.new.display(),
+        size::count(written.events),
+        size::bytes(written.bytes)
+    ));
+    Ok(match damage {
+        None => ExitCode::SUCCESS,
+        Some(e) => {
+            out::note(e);
+            ExitCode::FAILURE
+        }
+    })
 }
 
 fn merge(args: &MergeArgs) -> Result<()> {

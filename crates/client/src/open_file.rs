@@ -86,7 +86,7 @@ fn ended(ends: Option<Instant>) -> bool {
 
 impl OpenFile {
     /// A call on this file begins; `None`: it is not recorded.
-    #[inline]
+    #[inline(always)]
     pub fn begin_call(&self, operation: Operation) -> Option<sink::Call> {
         let mut call = sink::Call::begin(Layer::Client, operation)?;
         let number = self.traced.get_or_init(|| {

@@ -119,6 +119,7 @@ impl Inner {
 
     /// The MPI call, where calls are recorded. A library that sees the program's call itself knows it by its exact name; then
     /// it is open already.
+    #[inline(always)]
     fn recorded(&self, collective: bool, direction: Op) -> Option<sink::Call> {
         let operation = match (direction, collective) {
             (Op::Read, true) => Operation::MPI_READ_ALL,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-/// Records of one request; what is done beyond has none.
+/// Records of one request; more are dropped.
 const RECORDS: usize = 4096;
 
 /// The trace of this server in a directory.
@@ -142,6 +142,7 @@ impl Tracing {
             tracing: self,
             rank: context.rank,
             file: 0,
+            lost: 0,
             records: vec![server],
         }
     }
@@ -163,6 +164,8 @@ pub(crate) struct Trail {
     tracing: Arc<Tracing>,
     rank: u32,
     file: u64,
+    /// Records that were too many.
+    lost: u64,
     /// The Server record, then those below it. They get their ids at the end.
     records: Vec<Record>,
 }
@@ -186,6 +189,10 @@ impl Trail {
 
     /// A slice went to the store when it was its turn.
     pub(crate) fn scheduled(&mut self, op: Op, offset: u64, bytes: u64, times: &Scheduled) {
+        if times.completed < times.arrived {
+            // There was nothing to schedule.
+            return;
+        }
         let (operation, what) = (operation_of(op), (offset, bytes));
         let dispatched = times.dispatched;
         self.add(Layer::Queue, operation, what, times.arrived..dispatched);
@@ -206,6 +213,7 @@ impl Trail {
         times: Range<Instant>,
     ) {
         if self.records.len() >= RECORDS {
+            self.lost += 1;
             return;
         }
         let begin = self.tracing.time(times.start);
@@ -244,6 +252,7 @@ impl Trail {
         let who = self.rank as usize;
         let recorder = &self.tracing.recorder;
         recorder.record(who, end, self.file, &self.records, &[]);
+        recorder.lost(who, self.lost);
     }
 }
 

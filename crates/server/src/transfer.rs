@@ -103,7 +103,7 @@ impl Transfer<'_> {
             Some(object) if self.queue.is_on() => {
                 let origin = self.origin(request, object);
                 let (n, times) = self.queue.read(&origin, access, chunk, want, scratch)?;
-                if let (Some(trail), Some(at), true) = (self.trail, at, n > 0) {
+                if let (Some(trail), Some(at)) = (self.trail, at) {
                     let mut trail = trail.borrow_mut();
                     trail.scheduled(Op::Read, at, n as u64, &times);
                 }

@@ -204,6 +204,13 @@ impl Recorder {
         }
     }
 
+    /// So many more records are missing, for reasons of the caller.
+    pub fn lost(&self, who: usize, records: u64) {
+        if records > 0 {
+            self.shared.shards[who % SHARDS].buffer().dropped += records;
+        }
+    }
+
     /// The number of another file, for records that name theirs themselves; 0: there are too many. For recorders whose records
     /// all do that.
     pub fn name(&self, file: &FileName) -> u32 {

@@ -2,6 +2,8 @@
 //!
 //! What learns from traces ([`Event`]) sees a server's slices of requests. In streams these are Queue and Store records
 //! below a Server record, which come in one group; here they become events, and events become such records.
+//! What clients moved by descriptors no server saw: it stands as Store records in the streams of processes. Those that lie
+//! beside a server's trace are read as well, and tell the MPI call of each request.
 //! A Server record that nothing is below is an arrival alone: merged and generated traces consist of them.
 use crate::error::{Error, Result};
 use crate::event::{Event, Kind};
@@ -10,9 +12,9 @@ use crate::old_reader::OldReader;
 use crate::operations::{Kind as Does, Operation};
 use crate::record::{Caller, Layer, NO_SERVER, Parent, Record, StreamHead};
 use crate::recorder::Summary;
-use crate::stream::{FileName, Stream, StreamWriter};
+use crate::stream::{Block, FileName, Reading, Stream, StreamWriter, Trace};
 use penstock_base::{Numbered, Op};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 /// Requests that wait for their completion while events become records.
@@ -38,6 +40,7 @@ struct New {
     next: usize,
     over: bool,
     below: Below,
+    processes: Processes,
 }
 
 impl Reader {
@@ -68,6 +71,7 @@ impl Reader {
                         next: 0,
                         over: false,
                         below: Below::default(),
+                        processes: Processes::beside(path, &header),
                     })),
                 })
             }
@@ -107,9 +111,16 @@ impl New {
         }
         let stream = &self.stream;
         let Some(info) = stream.blocks().get(self.next) else {
-            self.over = true;
+            let from = out.len();
             self.below.end(stream, out);
-            return stream.damage().map_or(Ok(false), Err);
+            self.processes.name_calls(&mut out[from..]);
+            if let Some(damage) = stream.damage() {
+                self.over = true;
+                return Err(damage);
+            }
+            let more = self.processes.next_block(out)?;
+            self.over = !more;
+            return Ok(more);
         };
         self.next += 1;
         // What stands behind a hole is not handed out: its parents may be missing.
@@ -118,6 +129,7 @@ impl New {
         for record in &block.records {
             self.below.add(stream, record, out);
         }
+        self.processes.name_calls(&mut out[from..]);
         out[from..].sort_by_key(|e| (e.at, e.request, e.kind));
         Ok(true)
     }
@@ -139,6 +151,126 @@ pub fn read_all(path: &Path) -> Result<(Header, Vec<Event>, Option<Error>)> {
         events.sort_by_key(|e| (e.at, e.request, e.kind));
     }
     Ok((reader.header, events, damage))
+}
+
+/// Calls of processes that are remembered with their MPI calls.
+const CALLS: usize = 8 << 20;
+
+/// Streams of processes beside a server's trace.
+#[derive(Debug, Default)]
+struct Processes {
+    server: u32,
+    began: u64,
+    streams: Vec<Stream>,
+    /// The next block: of which stream, and which of it.
+    next: (usize, usize),
+    /// By program, rank and client call: the MPI call.
+    mpi: HashMap<(u64, u32, u64), u64>,
+}
+
+impl Processes {
+    fn beside(path: &Path, header: &Header) -> Processes {
+        let mut beside = Processes {
+            server: header.server,
+            began: header.began,
+            ..Processes::default()
+        };
+        // A trace by another name may be of another run: merged, copied, converted.
+        let own = format!("data-{}.trace", header.server);
+        if path.file_name().is_none_or(|name| name != own.as_str()) || header.repetitions > 1 {
+            return beside;
+        }
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let Ok(all) = Trace::open(dir.unwrap_or(Path::new("."))) else {
+            return beside;
+        };
+        beside.streams = all.streams;
+        beside
+            .streams
+            .retain(|stream| stream.head().server.is_none());
+        let mut reading = Reading::new();
+        let mut block = Block::default();
+        for stream in &beside.streams {
+            let head = stream.head();
+            for info in stream.blocks().iter().filter(|b| b.has(Layer::Client)) {
+                if reading.read(stream, info, &mut block).is_err() {
+                    continue;
+                }
+                for record in block.records.iter().filter(|r| r.layer == Layer::Client) {
+                    if let Parent::Here(mpi) = record.parent
+                        && beside.mpi.len() < CALLS
+                    {
+                        beside.mpi.insert((head.program, head.rank, record.id), mpi);
+                    }
+                }
+            }
+        }
+        beside
+    }
+
+    fn name_calls(&self, events: &mut [Event]) {
+        if self.mpi.is_empty() {
+            return;
+        }
+        for e in events {
+            let call = (e.program, e.rank, e.client_call);
+            e.mpi_call = self.mpi.get(&call).copied().unwrap_or(0);
+        }
+    }
+
+    /// Appends what another block says of the server's object; false: there is none.
+    fn next_block(&mut self, out: &mut Vec<Event>) -> Result<bool> {
+        while let Some(stream) = self.streams.get(self.next.0) {
+            let Some(info) = stream.blocks().get(self.next.1) else {
+                self.next = (self.next.0 + 1, 0);
+                continue;
+            };
+            self.next.1 += 1;
+            if !info.has(Layer::Store) {
+                continue;
+            }
+            let block = stream.read(info)?;
+            let from = out.len();
+            let stores = block.records.iter();
+            for r in stores.filter(|r| r.layer == Layer::Store && r.server == self.server) {
+                self.moved(stream, r, out);
+            }
+            self.name_calls(&mut out[from..]);
+            out[from..].sort_by_key(|e| (e.at, e.request, e.kind));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A store call of a process.
+    fn moved(&self, stream: &Stream, record: &Record, out: &mut Vec<Event>) {
+        let Some(op) = op_of(record.operation) else {
+            return;
+        };
+        let head = stream.head();
+        let shift = i128::from(head.began) + i128::from(head.clock.offset) - i128::from(self.began);
+        let at = |time: u64| u64::try_from(i128::from(time) + shift).unwrap_or(0);
+        let event = |kind, time| Event {
+            at: at(time),
+            // Numbers of servers' requests are small: those of processes begin far above, for each stream elsewhere.
+            request: (self.next.0 as u64 + 1) << 40 | record.id & ((1 << 40) - 1),
+            kind,
+            op,
+            file: stream.file(record.file).map_or(0, |f| f.id),
+            offset: record.offset,
+            bytes: record.bytes,
+            program: head.program,
+            rank: head.rank,
+            mpi_call: 0,
+            client_call: match record.parent {
+                Parent::Here(call) => call,
+                _ => 0,
+            },
+        };
+        out.push(event(Kind::Arrival, record.begin));
+        out.push(event(Kind::Dispatch, record.begin));
+        out.push(event(Kind::Completion, record.end()));
+    }
 }
 
 /// The last Server record, and what was seen below it.

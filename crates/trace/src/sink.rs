@@ -120,19 +120,25 @@ pub struct Call {
 
 impl Call {
     /// A call of this thread begins; what the thread does before its end is below it. `None`: it is not recorded.
-    #[inline]
+    // Inlined into whoever makes the call: its frame lies above those of all that it calls.
+    #[inline(always)]
     pub fn begin(layer: Layer, operation: Operation) -> Option<Call> {
-        table().and_then(|table| Call::open(table, layer, operation))
+        let table = table()?;
+        let frame = 0u8;
+        Call::open(table, layer, operation, std::ptr::from_ref(&frame).cast())
     }
 
     #[cold]
-    fn open(table: &'static Table, layer: Layer, operation: Operation) -> Option<Call> {
+    fn open(
+        table: &'static Table,
+        layer: Layer,
+        operation: Operation,
+        frame: *const c_void,
+    ) -> Option<Call> {
         let id = (table.next)();
         if id == 0 {
             return None;
         }
-        let frame = 0u8;
-        let frame = std::ptr::from_ref(&frame).cast();
         let parent = (table.open)(frame, layer as u8, operation.0, id);
         (parent != u64::MAX).then(|| Call {
             table,

@@ -155,6 +155,7 @@ impl std::fmt::Debug for NextKeys {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     pub trace: Option<PathBuf>,
+    pub journal: bool,
     pub replaced: ReplacedArgs,
 }
 

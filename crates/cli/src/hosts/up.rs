@@ -199,6 +199,7 @@ fn start(args: &UpArgs) -> Result<Start> {
     let trace = trace.map(|dir| std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e)));
     Ok(Start {
         trace: trace.transpose()?,
+        journal: args.journal,
         replaced: args.replaced.clone(),
     })
 }

@@ -65,9 +65,14 @@ pub struct RunArgs {
     /// --job: a directory on a local disk of each host. A DIR that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
+    /// Each rank and each data server writes a trace of what it does to a file in DIR (docs/administer/traces.md). No access takes
+    /// another path for it.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub trace: Option<PathBuf>,
+    /// With --trace: each data server also writes down what its scheduler decides, for `penstock sim --replay`. All requests then go
+    /// through the scheduler's queue, and none past the servers.
+    #[arg(long, requires = "trace")]
+    pub journal: bool,
     /// Keep the embedded deployment and its files.
     #[arg(long, conflicts_with_all = ["deployment", "direct"])]
     pub keep: bool,
@@ -386,6 +391,7 @@ fn place(
     let how = How {
         file: None,
         trace: trace.as_deref(),
+        journal: args.journal,
         audit: args.keep.then_some(logs.as_path()),
         // Stores that are removed at the end need no maintenance.
         stores: args.keep.then(|| Stores {
