@@ -114,6 +114,9 @@ impl New {
             let from = out.len();
             self.below.end(stream, out);
             self.processes.name_calls(&mut out[from..]);
+            if out.len() > from {
+                return Ok(true);
+            }
             if let Some(damage) = stream.damage() {
                 self.over = true;
                 return Err(damage);
