@@ -49,6 +49,7 @@ ELSEWHERE = {
     r"sim (--json )?experiments/[a-z]+.toml": "minutes: test_sim, make reproduce",
     r"predict=": "traces of an earlier program: test_sched",
     r"ratio=disk.json|\btpcc.trace": "a profile, a trace: test_profile, test_device",
+    r"trace convert": "a trace of an older program: test_trace",
     r"python3 script": "mpi4py: test_next_steps",
     r"srun": "Slurm: test_job",
     r"keys --end-former": "programs of an hour ago: test_keys",

@@ -25,7 +25,7 @@ Examples:
   penstock sim --list experiments/resonance.toml      their names
   penstock sim --case 'collective, 4 processes, 64 KiB' --plot plots experiments/resonance.toml
   penstock sim --json experiments/scale.toml          one line of JSON for each file
-  penstock run --trace T --journal -n 4 -- ./app penstock:/f; penstock sim --replay T/data-0.decisions")]
+  penstock run --trace T --journal -n 4 -- ./app penstock:/f; penstock sim --replay T/*.decisions")]
 pub struct SimArgs {
     /// Scenarios.
     #[arg(required_unless_present = "replay", value_name = "SCENARIO.toml")]
