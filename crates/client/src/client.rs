@@ -105,6 +105,18 @@ impl Client {
         role: Role,
         options: ClientOptions,
     ) -> Result<Client> {
+        let client = Client::unconnected(deployment, who, role, options)?;
+        client.reach_meta()?;
+        Ok(client)
+    }
+
+    /// The same without reaching any server: for who asks each of them about itself, whether or not others answer.
+    pub fn unconnected(
+        deployment: &Deployment,
+        who: Identity,
+        role: Role,
+        options: ClientOptions,
+    ) -> Result<Client> {
         let local = |e: penstock_wire::Error| Error::Local {
             what: format!("deployment {}", deployment.name),
             kind: e.kind(),
@@ -131,7 +143,7 @@ impl Client {
                 id, address, caller, answer, limit, listed,
             ))
         };
-        let client = Client(Arc::new(Inner {
+        Ok(Client(Arc::new(Inner {
             meta: site(None, &deployment.meta.address),
             data: deployment
                 .servers
@@ -149,10 +161,7 @@ impl Client {
             notes: Notes::default(),
             mpi_call: AtomicU64::new(0),
             client_call: AtomicU64::new(0),
-        }));
-        sink::attach(who.program, who.rank);
-        client.reach_meta()?;
-        Ok(client)
+        })))
     }
 
     /// A place for one more descriptor of an object, if this client's share allows it.
@@ -374,6 +383,28 @@ impl Client {
             operation,
             detail: format!("unexpected answer {reply:?}"),
         }
+    }
+
+    /// One question to a data server about itself: asked once, whatever else this client does.
+    pub(crate) fn ask(
+        &self,
+        site: &Arc<ConnectionPool>,
+        operation: &'static str,
+        request: &DataRequest,
+    ) -> Result<DataReply> {
+        let once = || {
+            let mut link = site.connect(operation)?;
+            let reply = link.call(operation, self.trace(), request)?;
+            site.put(link);
+            match reply {
+                DataReply::Error(e) => Err(site.unexpected(operation, DataReply::Error(e))),
+                reply => Ok(reply),
+            }
+        };
+        once().map_err(|fault: Fault| {
+            site.lost();
+            fault.into_final(&site.peer, operation)
+        })
     }
 
     /// One request that needs no open file to a data server. Must be idempotent.

@@ -81,6 +81,7 @@ impl OpenFile {
             if !matches!(done, Some(Ok(true))) {
                 return false;
             }
+            grant.count(write, share.len());
             if write {
                 self.notes[share.server.0 as usize].wrote(grant.taken(), len as u64);
             }
@@ -188,8 +189,8 @@ impl Share<'_> {
 
     /// Bytes of all its pieces.
     fn len(&self) -> u64 {
-        let pieces = std::iter::once(self.piece(self.unit)).chain(self.others());
-        pieces.map(|piece| piece.len() as u64).sum()
+        let all = std::iter::once(self.piece(self.unit)).chain(self.others());
+        all.map(|piece| piece.len() as u64).sum()
     }
 
     fn is_one_piece(&self) -> bool {

@@ -2,6 +2,7 @@
 use crate::access::Access;
 use crate::borrowed_buffer::BorrowedBuffer;
 use crate::events::{Event, EventKind};
+use crate::load::Cost;
 use crate::settings::Settings;
 use crate::timer::Timer;
 use crate::trace_tap::TraceTap;
@@ -40,7 +41,11 @@ pub(crate) struct Job {
     pub(crate) thread: Thread,
     pub(crate) slice: Slice,
     pub(crate) place: JobState,
-    /// Buffer borrowed from its thread, if the slice is not served at once.
+    /// When it arrived, and when it was dispatched.
+    pub(crate) arrived: Nanos,
+    pub(crate) dispatched: Nanos,
+    pub(crate) cost: Cost,
+    /// Lent by the thread when it does not go on at once.
     pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
     pub(crate) times: Times,
 }
@@ -91,8 +96,8 @@ impl State {
                 continue;
             };
             if let Some(job) = job {
-                job.times.dispatched = time;
-                job.times.joined = (v.parts > 1).then_some((v.offset, v.bytes));
+                job.dispatched = time;
+                job.cost.queue = time.saturating_sub(job.arrived);
                 if leads {
                     job.place = JobState::Leads(*v);
                     job.thread.unpark();
@@ -150,6 +155,7 @@ impl State {
         mut each: impl FnMut(&mut Job),
     ) {
         if alone.is_none() || self.hears {
+            let whole: u64 = self.dispatcher.parts(v).map(|part| part.bytes).sum();
             for part in self.dispatcher.parts(v) {
                 let Some((slice, job)) = known(&mut self.jobs, part.id, alone) else {
                     continue;
@@ -159,7 +165,10 @@ impl State {
                     self.tap.hear(&event);
                 }
                 if let Some(job) = job {
-                    job.times.completed = time;
+                    // What the store did for all of them is shared out by bytes.
+                    let took = u128::from(time.saturating_sub(job.dispatched));
+                    let own = took * u128::from(part.bytes) / u128::from(whole.max(1));
+                    job.cost.device = u64::try_from(own).unwrap_or(u64::MAX);
                     each(job);
                     job.thread.unpark();
                 }

@@ -15,8 +15,9 @@ use crate::access::Access;
 use crate::borrowed_buffer::{BorrowedBuffer, serve};
 use crate::choice;
 use crate::error::refuse;
-use crate::events::{EventKind, Observer};
-use crate::jobs::{Job, JobState, Slice, State, Times, event};
+use crate::events::{Event, EventKind, Observer};
+use crate::jobs::{Job, JobState, Slice, State, event};
+use crate::load::Cost;
 use crate::settings::Settings;
 use crate::timer::Timer;
 use crate::trace_tap::TraceTap;
@@ -32,7 +33,9 @@ use penstock_sched::{
 };
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,14 @@ pub(crate) struct Origin<'a> {
     pub(crate) trace: TraceContext,
     pub(crate) file: u64,
     pub(crate) object: &'a Arc<dyn Object>,
+    /// What its slices cost so far.
+    pub(crate) cost: &'a Cell<Cost>,
+}
+
+impl Origin<'_> {
+    fn charge(&self, cost: Cost) {
+        self.cost.set(self.cost.get().plus(cost));
+    }
 }
 
 /// The queue of a data server.
@@ -226,14 +237,17 @@ impl RequestQueue {
         let arrived = self.time();
         let (id, mut state) = match self.arrive(origin, Op::Read, access, len)? {
             Arrived::Goes(turn) => {
+                let began = now();
                 let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
-                let completed = turn.finish();
-                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
+                origin.charge(Cost::of_store(began));
+                turn.finish();
+                return result;
             }
             Arrived::Waits(id, state) => (id, state),
         };
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed, times) = self.wait(state, id, scratch);
+        let (result, borrowed, cost) = self.wait(state, id, scratch);
+        origin.charge(cost);
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
@@ -255,9 +269,11 @@ impl RequestQueue {
         let (id, mut state) = match self.arrive(origin, Op::Write, access, len)? {
             Arrived::Goes(turn) => {
                 let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
+                let began = now();
                 let result = access.write(&**origin.object, bytes, scratch);
-                let completed = turn.finish();
-                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
+                origin.charge(Cost::of_store(began));
+                turn.finish();
+                return result;
             }
             Arrived::Waits(id, state) => (id, state),
         };
@@ -268,7 +284,8 @@ impl RequestQueue {
             buffer[..len].copy_from_slice(bytes);
         }
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed, times) = self.wait(state, id, scratch);
+        let (result, borrowed, cost) = self.wait(state, id, scratch);
+        origin.charge(cost);
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
@@ -344,6 +361,9 @@ impl RequestQueue {
                     thread: thread::current(),
                     slice,
                     place: JobState::Queued,
+                    arrived: time,
+                    dispatched: time,
+                    cost: Cost::default(),
                     borrowed: None,
                     times: Times::default(),
                 };
@@ -360,7 +380,7 @@ impl RequestQueue {
         mut state: MutexGuard<'a, State>,
         id: u64,
         scratch: &mut Scratch,
-    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>, Times) {
+    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>, Cost) {
         loop {
             let place = state.jobs.get(&id).map(|job| &job.place);
             match place {
@@ -382,10 +402,10 @@ impl RequestQueue {
                         Some(Job {
                             place: JobState::Done(result),
                             borrowed,
-                            times,
+                            cost,
                             ..
-                        }) => (result, borrowed, times),
-                        _ => (Err(lost()), None, Times::default()),
+                        }) => (result, borrowed, cost),
+                        _ => (Err(lost()), None, Cost::default()),
                     };
                 }
             }

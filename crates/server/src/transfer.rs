@@ -6,20 +6,21 @@
 //! affects nobody else, and the bytes it sent are written.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
+use crate::load::Cost;
 use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
 use crate::queue::{Origin, RequestQueue};
 use crate::tracing::Trail;
 use crate::usage::Grower;
-use penstock_base::Op;
 use penstock_host::time::now;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes moved at once: a slice for the scheduler.
 const CHUNK: usize = penstock_sched::SLICE as usize;
@@ -50,8 +51,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) queue: &'a RequestQueue,
     pub(crate) file: u64,
     pub(crate) grower: Grower,
-    /// What it leaves in the trace, if one is written.
-    pub(crate) trail: Option<&'a RefCell<Trail>>,
+    /// What its slices cost so far.
+    pub(crate) cost: Cell<Cost>,
 }
 
 impl Transfer<'_> {
@@ -109,33 +110,26 @@ impl Transfer<'_> {
                 }
                 Ok(n)
             }
-            object => self.stored(Op::Read, at, || {
-                access.read(object.as_deref(), &mut chunk[..want], scratch)
-            }),
+            object => {
+                let began = now();
+                let read = access.read(object.as_deref(), &mut chunk[..want], scratch);
+                self.charge(began);
+                read
+            }
         }
     }
 
-    /// What goes straight to the store, from offset `at` on where a trace is written.
-    fn stored(
-        &self,
-        op: Op,
-        at: Option<u64>,
-        io: impl FnOnce() -> Result<usize, WireError>,
-    ) -> Result<usize, WireError> {
-        let (Some(trail), Some(at)) = (self.trail, at) else {
-            return io();
-        };
-        let began = now();
-        let n = io()?;
-        trail.borrow_mut().stored(op, at, n as u64, began);
-        Ok(n)
+    /// The store has worked since then.
+    fn charge(&self, began: Instant) {
+        self.cost.set(self.cost.get().plus(Cost::of_store(began)));
     }
 
-    fn origin<'o>(&self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
+    fn origin<'o>(&'o self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
         Origin {
             trace: request.trace,
             file: self.file,
             object,
+            cost: &self.cost,
         }
     }
 
@@ -218,10 +212,11 @@ impl Transfer<'_> {
                 }
                 n
             } else {
+                let began = now();
                 let bytes = buffered.unwrap_or_else(|| &chunk[..len]);
-                self.stored(Op::Write, Some(span.start), || {
-                    access.write(&*object, bytes, scratch)
-                })?
+                let written = access.write(&*object, bytes, scratch);
+                self.charge(began);
+                written?
             };
             *written += n as u64;
             if n < len {
