@@ -8,6 +8,7 @@ use crate::faults::FaultsArgs;
 use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
 use crate::manual::ManualArgs;
+use crate::metrics::MetricsArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
@@ -18,6 +19,7 @@ use crate::run::RunArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimArgs;
 use crate::status::StatusArgs;
+use crate::top::TopArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
 use crate::updown::{DownArgs, UpArgs};
@@ -59,6 +61,8 @@ pub enum Command {
     Down(DownArgs),
     Clean(CleanArgs),
     Status(StatusArgs),
+    Top(TopArgs),
+    Metrics(MetricsArgs),
     Tune(TuneArgs),
     Ls(LsArgs),
     Stat(StatArgs),

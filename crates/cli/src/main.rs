@@ -5,6 +5,8 @@
 //! report.rs     summaries of former runs
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
+//! asking.rs     all servers at once                    top/           who loads them
+//! metrics/       the same for Prometheus
 //! job.rs        the deployment of a job, and what is left of it
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
@@ -22,6 +24,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod asking;
 mod audit;
 mod check;
 mod connect;
@@ -38,6 +41,7 @@ mod launch;
 mod life;
 mod manual;
 mod metadata;
+mod metrics;
 mod mount;
 mod names;
 mod new_deployment;
@@ -58,6 +62,7 @@ mod settings;
 mod sim;
 mod size;
 mod status;
+mod top;
 mod trace;
 mod tracing;
 mod tune;
@@ -116,6 +121,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
+        Command::Top(args) => top::top(args, deployment),
+        Command::Metrics(args) => metrics::metrics(args, deployment).map(done),
         Command::Clean(args) => job::clean(args).map(done),
         Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),

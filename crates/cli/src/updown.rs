@@ -354,7 +354,7 @@ fn wait_for_answers(
         }
         if let Some((which, why)) = missing.iter().find(|(_, why)| why.refuses) {
             let what = format!("{} refuses this client: {why}", which.title());
-            return Err(CliError::new(what).next(why.next(located)));
+            return Err(CliError::new(what).next(status::next(why, located)));
         }
         for (which, child) in started.iter_mut() {
             if matches!(child.try_wait(), Ok(Some(_))) {

@@ -20,8 +20,7 @@
 //! *Parameters*: the number of accounts, [`REQUEST`], [`HALF_LIFE`]. A plain state machine: times are passed in, in nanoseconds since an
 //! origin of the caller's. Accesses may come out of order; a time before an earlier one counts as no time passed.
 use crate::{Nanos, Op};
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 
 /// Weight of a request beside its bytes.
 pub const REQUEST: u64 = 4096;
@@ -266,20 +265,20 @@ struct Heaviest<K> {
     accounts: Vec<Account>,
     /// Apart: the least of them is looked for each time that a newcomer finds no room.
     weights: Vec<u64>,
-    at: HashMap<K, usize>,
+    at: BTreeMap<K, usize>,
     /// Where the last access was added: the next one is likely to be of the same.
     last: Option<(K, usize)>,
     rest: Sums,
 }
 
-impl<K: Copy + Eq + Hash> Heaviest<K> {
+impl<K: Copy + Ord> Heaviest<K> {
     fn new(capacity: usize) -> Heaviest<K> {
         Heaviest {
             capacity: capacity.max(1),
             keys: Vec::new(),
             accounts: Vec::new(),
             weights: Vec::new(),
-            at: HashMap::new(),
+            at: BTreeMap::new(),
             last: None,
             rest: Sums::default(),
         }
@@ -467,7 +466,6 @@ impl Default for Ledger {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     const ALICE: u32 = 7;
 

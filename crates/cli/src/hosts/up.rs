@@ -401,7 +401,7 @@ fn reach_all(located: &Located, interrupt: &Interrupt) -> Result<()> {
                 "{host}: {} refuses this client: {why}",
                 which.title()
             ))
-            .next(why.next(located)));
+            .next(status::next(why, located)));
         }
         if interrupt.came() {
             return Err(session::interrupted());
