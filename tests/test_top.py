@@ -530,7 +530,7 @@ def test_each_query_of_the_dashboard_returns_a_series_from_a_real_prometheus(sit
 
     try:
         with busy(site, process):
-            await_(scraped, "nothing was scraped", 60)
+            await_(scraped, "nothing was scraped")
             assert [row["value"][1] for row in ask("up")] == ["1"]
             missing = []
             for expression in queries(json.loads(DASHBOARD.read_text())):

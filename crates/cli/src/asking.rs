@@ -288,7 +288,12 @@ impl Inquirer {
 
 /// The state of all servers, asked once; for each that says nothing, why.
 pub fn states(deployment: &Deployment) -> Round<DataStatus> {
-    let mut round = match Inquirer::new(deployment) {
+    states_by(&Inquirer::new(deployment), deployment)
+}
+
+/// The same by one who may have asked before.
+pub fn states_by(inquirer: &Answer<Inquirer>, deployment: &Deployment) -> Round<DataStatus> {
+    let mut round = match inquirer {
         Ok(inquirer) => inquirer.states(),
         Err(why) => {
             let others = Why {
@@ -297,7 +302,7 @@ pub fn states(deployment: &Deployment) -> Round<DataStatus> {
             };
             Round {
                 programs: Listed::default(),
-                meta: Err(why),
+                meta: Err(why.clone()),
                 data: vec![Err(others); deployment.servers.len()],
             }
         }

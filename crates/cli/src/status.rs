@@ -1,5 +1,5 @@
 //! `penstock status`: which servers answer, what they hold and what they did.
-use crate::asking::{self, Answer, Round, Why};
+use crate::asking::{self, Answer, Inquirer, Round, Why};
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::programs::Listed;
@@ -118,8 +118,9 @@ pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
 fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let clear = std::io::stdout().is_terminal() && !args.json;
+    let inquirer = Inquirer::new(&located.deployment);
     loop {
-        let answers = asking::states(&located.deployment);
+        let answers = asking::states_by(&inquirer, &located.deployment);
         let text = if args.json {
             to_json(&located.deployment, &answers).to_string()
         } else {
