@@ -292,11 +292,7 @@ impl Exporter {
         let time = Instant::now();
         for line in &load.programs {
             let own = line.of != OTHERS;
-            let seconds = line
-                .servers
-                .keys()
-                .next()
-                .and_then(|id| load.servers.get(id));
+            let seconds = line.servers.first().and_then(|id| load.servers.get(&id));
             let seconds = seconds.map_or(0.0, |server| server.seconds);
             if let Some(users) = &mut self.users {
                 users.add(own.then_some(line.of.1), &line.rates, seconds, time);

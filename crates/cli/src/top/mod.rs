@@ -120,6 +120,13 @@ pub enum Sort {
     Command,
 }
 
+impl Sort {
+    /// From the beginning of the alphabet.
+    fn is_text(self) -> bool {
+        matches!(self, Sort::User | Sort::Job | Sort::Command)
+    }
+}
+
 /// Shows it. Exit code 1 if a server doesn't answer.
 pub fn top(args: &TopArgs, named: Option<&Path>) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
