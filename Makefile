@@ -51,8 +51,9 @@ setup-build:
 build: setup-build shim
 	cargo build --release $(PRODUCT)
 
-# The library that programs preload, for all MPI ABIs.
+# The libraries that programs preload: for all MPI ABIs, and that of traced programs.
 shim: setup-build
+	$(MAKE) -C interpose
 	$(MAKE) -C mpi
 
 # What installing takes, in addition to what runs from this tree.
@@ -135,10 +136,9 @@ NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: packages examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example reader --example newcomer --example thief --example names
-	status=0; \
-	    $(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING) || status=1; \
-	    $(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING) || status=1; \
-	    exit $$status
+	cargo build --release -p penstock-collect --example records
+	$(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
+	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
 test-all: h5py
 	cargo test --workspace --no-fail-fast

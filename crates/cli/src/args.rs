@@ -1,6 +1,7 @@
 //! The command line: commands, options, and help with examples.
 use crate::audit::AuditArgs;
 use crate::check::CheckArgs;
+use crate::collect::CollectArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
@@ -119,7 +120,10 @@ Examples:
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).
     #[command(hide = true)]
     Agent,
-    /// Cleans up after a `penstock run` that was killed (started by it, not by people).
+    /// Collects what traced processes of this host record (started by `penstock run --trace` and by them, not by people).
+    #[command(hide = true)]
+    Collect(CollectArgs),
+    /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,
 }
@@ -144,7 +148,7 @@ mod tests {
             let Command::Run(run) = cli.command else {
                 panic!("not run")
             };
-            assert_eq!(run.ranks, 8);
+            assert_eq!(run.ranks, Some(8));
             assert_eq!(run.program, ["./app", "-n", "3", "--json"]);
             assert!(!run.json);
         }
@@ -154,6 +158,8 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         for words in [
             "penstock run ./app",
+            "penstock run --no-penstock ./app",
+            "penstock run -n 2 --trace t --no-penstock --direct ./app",
             "penstock run -n 0 ./app",
             "penstock run -n 2 --direct --store /x ./app",
             "penstock run -n 2 --method fast ./app",

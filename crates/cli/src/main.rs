@@ -17,6 +17,7 @@
 //! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
+//! collect.rs    records of traced processes
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
 //! python.rs     commands written in Python             manual.rs     manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
@@ -27,6 +28,7 @@ mod args;
 mod asking;
 mod audit;
 mod check;
+mod collect;
 mod connect;
 mod copy;
 mod credential;
@@ -149,6 +151,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Generate(args) => python::hand_over("generate", args).map(|never| match never {}),
         Command::Manual(args) => manual::manual(args, &Cli::command()).map(done),
         Command::Agent => hosts::agent::agent().map(done),
+        Command::Collect(args) => collect::collect(args).map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }
