@@ -16,8 +16,7 @@
 //! audit.rs      what was refused, and who did what
 //! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
-//! trace.rs      request traces                      profile/      storage devices
-//! collect.rs    records of traced processes
+//! trace/        traces                              profile/      storage devices
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
 //! python.rs     commands written in Python             manual.rs     manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
