@@ -162,8 +162,6 @@ pub struct Figures {
     pub last: u64,
     /// Durations.
     pub durations: Histogram,
-    /// How accesses follow each other.
-    pub order: Order,
 }
 
 impl Figures {
@@ -193,7 +191,6 @@ impl Figures {
         self.overlap += other.overlap;
         self.after += other.after;
         self.durations.merge(&other.durations);
-        self.order.merge(&other.order);
     }
 
     /// Mean duration, nanoseconds.

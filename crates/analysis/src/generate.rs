@@ -68,6 +68,10 @@ impl Plan {
             program: self.program(),
             rank,
             began: BEGAN,
+            clock: Clock {
+                offset: 0,
+                error: Some(1_000),
+            },
             ..shared.clone()
         });
         let servers = (0..self.servers).map(|server| {

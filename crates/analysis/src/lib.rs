@@ -8,13 +8,18 @@
 //! visits.rs    which calls visited which server
 //! key.rs       which calls a question is about              tree.rs      one call, followed to the devices
 //! generate.rs  traces of made-up programs                   anonymise.rs a copy without names
+//! parquet.rs   tables for DuckDB and pandas                 perfetto.rs  for its viewer
+//! darshan.rs   a log for PyDarshan and Drishti
 //! ```
 mod anonymise;
 mod busy;
 mod cover;
+mod darshan;
 mod figures;
 mod generate;
 mod key;
+mod parquet;
+mod perfetto;
 mod summary;
 mod trace;
 mod tree;
@@ -24,11 +29,16 @@ mod window;
 pub use anonymise::anonymise;
 pub use busy::{Bin, Timeline};
 pub use cover::Cover;
+pub use darshan::darshan;
 pub use figures::{Figures, Histogram, Order};
 pub use generate::{Plan, Sink, write};
 pub use key::Key;
+pub use parquet::parquet;
 pub use penstock_trace::{Layer, OperationKind};
-pub use summary::{Cell, Group, INDEX, OTHER_FILES, Process, Server, Summary, summarise, summary};
+pub use perfetto::{Written, perfetto};
+pub use summary::{
+    Cell, Group, INDEX, OTHER_FILES, Ordered, Process, Server, Summary, summarise, summary,
+};
 pub use trace::{Answers, Blocks, Part, Trace};
 pub use tree::{Node, Tree, follow};
 
@@ -74,4 +84,19 @@ impl Notes {
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
+}
+
+/// Makes a file, mode 0600. One that is there already is an error.
+fn make(path: &std::path::Path) -> Result<std::fs::File, Error> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let made = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    made.map_err(|source| Error::Io {
+        doing: "make",
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -81,6 +81,23 @@ impl Group {
     }
 }
 
+/// How the accesses of a process to a file follow each other, in one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ordered {
+    /// The program.
+    pub program: u64,
+    /// Its process.
+    pub rank: u32,
+    /// Number of the layer.
+    pub layer: u8,
+    /// Place in [`Summary::files`].
+    pub file: u32,
+    /// Whether it writes.
+    pub writes: bool,
+    /// How they follow each other.
+    pub order: Order,
+}
+
 /// What a data server did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
@@ -128,6 +145,8 @@ pub struct Summary {
     pub modules: Vec<String>,
     /// By group.
     pub cells: Vec<Cell>,
+    /// By process, layer, file, and reading or writing; layers above requests alone.
+    pub orders: Vec<Ordered>,
     /// By server.
     pub servers: Vec<Server>,
     /// By process.
@@ -271,6 +290,7 @@ struct Share<'a> {
     places: Numbered<Local, u32>,
     recent: [(Option<Local>, u32); 16],
     figures: Vec<Figures>,
+    orders: HashMap<(u8, u32, bool), Order>,
     folded: bool,
     server: Server,
     device: Busy,
@@ -299,6 +319,7 @@ impl<'a> Share<'a> {
             places: Numbered::default(),
             recent: [(None, 0); 16],
             figures: Vec::new(),
+            orders: HashMap::new(),
             folded: false,
             server: Server {
                 server: part.server.unwrap_or(NO_SERVER),
@@ -490,11 +511,14 @@ impl<'a> Share<'a> {
         figures.first = figures.first.min(fact.begin);
         figures.last = figures.last.max(fact.end);
         figures.durations.add(time);
-        if matches!(
-            fact.operation.kind(),
-            OperationKind::Read | OperationKind::Write
-        ) {
-            figures.order.add(fact.offset, fact.bytes);
+        let kind = fact.operation.kind();
+        let place = (local.layer, fact.file, kind == OperationKind::Write);
+        if fact.layer <= Layer::Client
+            && matches!(kind, OperationKind::Read | OperationKind::Write)
+            && (self.orders.len() < MOST_CELLS || self.orders.contains_key(&place))
+        {
+            let order = self.orders.entry(place).or_default();
+            order.add(fact.offset, fact.bytes);
         }
     }
 
@@ -602,27 +626,31 @@ impl Join {
         number
     }
 
+    /// The number of a part's file in the whole trace.
+    fn file(&mut self, part: &Part, number: u32) -> u32 {
+        let unnamed;
+        let path = match (number, part.file(number)) {
+            (0 | OTHER_FILES, _) => return number,
+            (_, "") => {
+                unnamed = format!("file {number} of {}", part.name());
+                &unnamed
+            }
+            (_, path) => path,
+        };
+        Join::number(&mut self.summary.files, &mut self.files, path)
+    }
+
     fn add(&mut self, share: Share<'_>) {
         let Share {
             part,
             places,
             mut figures,
+            orders,
             ..
         } = share;
         let modules = &part.stream.head().modules;
         for (local, place) in places {
-            let file = match local.file {
-                0 => 0,
-                OTHER_FILES => OTHER_FILES,
-                number => match part.file(number) {
-                    "" => Join::number(
-                        &mut self.summary.files,
-                        &mut self.files,
-                        &format!("file {number} of {}", part.name()),
-                    ),
-                    path => Join::number(&mut self.summary.files, &mut self.files, path),
-                },
-            };
+            let file = self.file(part, local.file);
             let module = modules
                 .iter()
                 .find(|m| (m.base..m.end).contains(&local.code));
@@ -652,6 +680,17 @@ impl Join {
                 }),
                 at => self.summary.cells[at].figures.merge(&figures[place]),
             }
+        }
+        for ((layer, file, writes), order) in orders {
+            let file = self.file(part, file);
+            self.summary.orders.push(Ordered {
+                program: part.program,
+                rank: part.rank,
+                layer,
+                file,
+                writes,
+                order,
+            });
         }
         match part.is_server() {
             true => self.summary.servers.push(Server {
@@ -707,6 +746,9 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
     summary.unclaimed = count;
     summary.roots += time;
     summary.cells.sort_by_key(|cell| cell.group);
+    summary
+        .orders
+        .sort_by_key(|o| (o.program, o.rank, o.layer, o.file, o.writes));
     if count > 0 {
         notes.add(format!(
             "{count} requests at servers belong to no request that a client recorded: parts of clients are missing, or records were dropped"

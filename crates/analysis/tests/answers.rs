@@ -89,3 +89,68 @@ fn trees_of_all_calls_are_the_summary() {
         assert_eq!(sums, whole);
     }
 }
+
+#[test]
+fn exports_hold_every_record() {
+    let (dir, trace) = made(&plan(true));
+    let tables = dir.path().join("tables");
+    assert_eq!(
+        penstock_analysis::parquet(&trace, &tables).unwrap().0,
+        trace.records()
+    );
+    let view = dir.path().join("view");
+    std::fs::create_dir(&view).unwrap();
+    let written = penstock_analysis::perfetto(&trace, &view, Some(500)).unwrap();
+    assert_eq!(written.records, trace.records());
+    assert!(written.files.len() > 2 && written.flows > 0);
+    let log = dir.path().join("x.darshan");
+    assert!(penstock_analysis::darshan(&trace, &log).unwrap().0 > 100);
+    let again = penstock_analysis::darshan(&trace, &log)
+        .unwrap_err()
+        .to_string();
+    assert!(again.contains("x.darshan"), "{again}");
+}
+
+/// What is damaged, cut or missing is named, and the rest answered.
+#[test]
+fn what_is_missing_is_named() {
+    let (dir, trace) = made(&plan(false));
+    let place = dir.path().join("t");
+    let whole = trace.records();
+    let file = place.join("data-1.trace");
+    let bytes = std::fs::read(&file).unwrap();
+    let asked = |what: &str| {
+        let trace = Trace::open(&place).unwrap();
+        let summary = summarise(&trace).unwrap();
+        let notes: Vec<&str> = trace
+            .notes
+            .iter()
+            .chain(summary.problems.iter().map(String::as_str))
+            .collect();
+        assert!(notes.iter().any(|n| n.contains(what)), "{what}: {notes:?}");
+        summary
+    };
+    std::fs::write(&file, &bytes[..bytes.len() - 10]).unwrap();
+    assert_eq!(asked("data-1.trace").records, whole);
+    let mut bad = bytes.clone();
+    let middle = bad.len() - 200;
+    bad[middle] ^= 1;
+    std::fs::write(&file, &bad).unwrap();
+    assert!(asked("data-1.trace").records < whole);
+    std::fs::write(&file, b"PSTTRACE\x63\0\0\0").unwrap();
+    asked("not read");
+    std::fs::remove_file(&file).unwrap();
+    let summary = asked("no part of data server 1");
+    assert_eq!(summary.unclaimed, 0);
+    std::fs::write(&file, &bytes).unwrap();
+    let client = std::fs::read_dir(&place)
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    let client = client
+        .into_iter()
+        .find(|p| p.to_string_lossy().contains("node0-1000-"))
+        .unwrap();
+    std::fs::remove_file(client).unwrap();
+    let summary = asked("belong to no request");
+    assert_eq!(summary.unclaimed, 40 * 4);
+}

@@ -53,7 +53,14 @@ pub fn files(args: &FilesArgs) -> Result<()> {
             .entry(group.operation().kind())
             .or_default()
             .merge(&cell.figures);
-        file.order.merge(&cell.figures.order);
+    }
+    for one in &summary.orders {
+        if let Some((top, file)) = files.get_mut(&one.file)
+            && *top == one.layer
+            && args.question.call.has_process(one.program, one.rank)
+        {
+            file.order.merge(&one.order);
+        }
     }
     let mut files: Vec<_> = files.into_iter().collect();
     files.sort_by_key(|(_, (_, file))| std::cmp::Reverse(file.all.inclusive));

@@ -4,8 +4,8 @@
 //! question.rs   what questions share                       answer.rs     tables, JSON, CSV
 //! overview.rs breakdown.rs list.rs stats.rs throughput.rs servers.rs pattern.rs energy.rs files.rs lines.rs phases.rs
 //! follow.rs diff.rs check.rs                               questions to whole traces, a file each
-//! anonymise.rs                                             a copy without names
-//! show.rs merge.rs predict.rs detect.rs generate.rs convert.rs   traces of single data servers, a file each
+//! export.rs sql.rs anonymise.rs                            for other tools, in SQL, without names
+//! show.rs merge.rs predict.rs detect.rs generate.rs        traces of single data servers, a file each
 //! ```
 mod anonymise;
 #[macro_use]
@@ -16,6 +16,7 @@ mod convert;
 mod detect;
 mod diff;
 mod energy;
+mod export;
 mod files;
 mod follow;
 mod generate;
@@ -29,6 +30,7 @@ mod predict;
 mod question;
 mod servers;
 mod show;
+mod sql;
 mod stats;
 mod throughput;
 
@@ -79,6 +81,8 @@ enum TraceCommand {
     Phases(phases::PhasesArgs),
     Diff(diff::DiffArgs),
     Check(check::CheckArgs),
+    Sql(sql::SqlArgs),
+    Export(export::ExportArgs),
     Anonymise(anonymise::AnonymiseArgs),
     Show(show::ShowArgs),
     Merge(merge::MergeArgs),
@@ -107,6 +111,8 @@ pub fn trace(args: &TraceArgs) -> Result<ExitCode> {
         TraceCommand::Lines(args) => lines::lines(args),
         TraceCommand::Phases(args) => phases::phases(args),
         TraceCommand::Diff(args) => diff::diff(args),
+        TraceCommand::Sql(args) => sql::sql(args),
+        TraceCommand::Export(args) => export::export(args),
         TraceCommand::Anonymise(args) => anonymise::anonymise(args),
         TraceCommand::Merge(args) => merge::merge(args),
         TraceCommand::Predict(args) => predict::predict(args),

@@ -129,7 +129,17 @@ pub fn pattern(args: &PatternArgs) -> Result<()> {
             figures.bytes,
             figures.bytes.checked_div(figures.calls),
         ];
-        row.extend(order(&figures.order));
+        let mut all = Order::default();
+        for one in &summary.orders {
+            if Some(one.layer) == layer.map(|l| l as u8)
+                && one.file == file
+                && one.writes == (kind == penstock_analysis::OperationKind::Write)
+                && args.question.call.has_process(one.program, one.rank)
+            {
+                all.merge(&one.order);
+            }
+        }
+        row.extend(order(&all));
         answer.push(row);
     }
     if let Some(layer) = layer {
