@@ -175,6 +175,11 @@ fn process<'a>(trace: &'a Trace, key: &Key) -> Result<&'a Part, Error> {
             "`{key}` is a call of several programs: write {}.{key} or {}.{key}",
             first.program, other.program
         ))),
+        Some(other) if key.rank.is_some() => Err(Error::Question(format!(
+            "`{key}` is a call of several processes of one rank, in {} and {}: name one of these files in place of the trace",
+            first.stream.path().display(),
+            other.stream.path().display()
+        ))),
         Some(_) => Err(Error::Question(format!(
             "`{key}` names several processes: write RANK/MPI-CALL, such as 0/1"
         ))),
