@@ -115,7 +115,7 @@ def test_groups_agree_with_the_records(trace, tables):
     assert sum(r["accesses"] for r in devices) == (events.layer == "device").sum()
     assert sum(r["nobody"] for r in devices) == 0
     files = ask("files", trace)
-    assert files["files"] == len(files["rows"]) > 1
+    assert files["files"] == len(files["rows"]) > 0
     assert sum(r["calls"] for r in ask("phases", trace)["rows"]) == events.parent.isna()[events.server.isna()].sum()
 
 
@@ -147,7 +147,9 @@ def test_tables_csv_and_json_say_the_same(trace):
     ):
         rows = ask(question, trace)["rows"]
         text = list(csv.DictReader(io.StringIO(penstock("trace", question, trace, "--csv").out)))
-        assert [list(r) for r in text] == [list(r) for r in rows], question
+        assert [set(r) for r in text] == [set(r) for r in rows], question
+        for one, other in zip(text, rows, strict=True):
+            assert all(one[k] == ("" if v is None else str(v)) for k, v in other.items() if not isinstance(v, float))
         assert len(penstock("trace", question, trace).out.splitlines()) > len(rows)
 
 

@@ -460,7 +460,7 @@ fn job(trace: &Trace, processes: usize, first: u64, last: u64) -> Vec<u8> {
         out.extend(value.to_le_bytes());
     }
     let start = out.len();
-    out.extend(b"lib_ver=3.5.0\nh=penstock-trace\n");
+    out.extend(b"lib_ver=3.5.0\n");
     out.resize(start + 1024, 0);
     let command: String = command
         .chars()
@@ -709,6 +709,8 @@ fn heat(processes: &[Process], width: u64) -> Vec<u8> {
             out.extend(process.rank.to_le_bytes());
             out.extend((width as f64 / 1e9).to_le_bytes());
             out.extend((BINS as u64).to_le_bytes());
+            // The pointers of Darshan's structure stand in the log.
+            out.extend([0; 16]);
             for bins in [&heat.written, &heat.read] {
                 let mut bins = bins.clone();
                 bins.resize(BINS, 0);
