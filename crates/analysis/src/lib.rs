@@ -7,6 +7,7 @@
 //! cover.rs     union of a call's children                   window.rs    records that wait for their children
 //! visits.rs    which calls visited which server
 //! key.rs       which calls a question is about              tree.rs      one call, followed to the devices
+//! report/      the page of `penstock report TRACE`: pictures and findings
 //! generate.rs  traces of made-up programs                   anonymise.rs a copy without names
 //! parquet.rs   tables for DuckDB and pandas                 perfetto.rs  for its viewer
 //! darshan.rs   a log for PyDarshan and Drishti
@@ -20,6 +21,7 @@ mod generate;
 mod key;
 mod parquet;
 mod perfetto;
+mod report;
 mod summary;
 mod trace;
 mod tree;
@@ -36,6 +38,7 @@ pub use key::Key;
 pub use parquet::parquet;
 pub use penstock_trace::{Layer, OperationKind};
 pub use perfetto::{Written, perfetto};
+pub use report::{MOST_BYTES as MOST_PAGE_BYTES, page};
 pub use summary::{
     Cell, Group, INDEX, OTHER_FILES, Ordered, Process, Server, Summary, summarise, summary,
 };

@@ -153,10 +153,21 @@ pub fn follow(trace: &Trace, key: &Key) -> Result<Tree, Error> {
     if let Some(server) = key.server {
         nodes.retain(|n| n.record.layer < Layer::Request || n.record.server == server);
     }
+    Ok(tree_of(nodes, notes))
+}
+
+/// Follows a call of this part that was read already; its time is on the trace's line.
+pub(crate) fn follow_call(trace: &Trace, part: &Part, call: &Record) -> Result<Tree, Error> {
+    let mut notes = Notes::default();
+    let nodes = below(trace, part, call, &mut notes)?;
+    Ok(tree_of(nodes, notes))
+}
+
+fn tree_of(mut nodes: Vec<Node>, notes: Notes) -> Tree {
     join(&mut nodes);
     let mut tree = Tree { nodes, notes };
     tree.measure();
-    Ok(tree)
+    tree
 }
 
 /// The process that is meant.
