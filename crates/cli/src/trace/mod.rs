@@ -34,6 +34,8 @@ mod sql;
 mod stats;
 mod throughput;
 
+pub use question::{asked, open};
+
 use crate::error::{CliError, Result};
 use clap::{Args, Subcommand};
 use penstock_sched::learn::Look;
