@@ -164,14 +164,12 @@ pub fn up(args: &UpArgs) -> Result<()> {
         None => None,
     };
     let mut started = Vec::new();
-    let launch = |which| {
-        launch::start(
-            &located,
-            which,
-            (trace.as_deref(), args.journal),
-            &args.replaced,
-        )
+    let options = launch::Options {
+        trace: trace.as_deref(),
+        journal: args.journal,
+        replaced: &args.replaced,
     };
+    let launch = |which| launch::start(&located, which, None, options);
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
             started.push((which, launch(which)?));

@@ -41,11 +41,7 @@ pub(crate) struct Job {
     pub(crate) thread: Thread,
     pub(crate) slice: Slice,
     pub(crate) place: JobState,
-    /// When it arrived, and when it was dispatched.
-    pub(crate) arrived: Nanos,
-    pub(crate) dispatched: Nanos,
-    pub(crate) cost: Cost,
-    /// Lent by the thread when it does not go on at once.
+    /// Buffer borrowed from its thread, if the slice is not served at once.
     pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
     pub(crate) times: Times,
 }
@@ -55,8 +51,20 @@ pub(crate) struct Job {
 pub(crate) struct Times {
     pub(crate) dispatched: Nanos,
     pub(crate) completed: Nanos,
+    /// Its share by bytes of the time that the store took for its virtual request.
+    pub(crate) device: Nanos,
     /// Offset and bytes of its virtual request, if others were in it.
     pub(crate) joined: Option<(u64, u64)>,
+}
+
+impl Times {
+    /// What a slice that arrived then cost.
+    pub(crate) fn cost(&self, arrived: Nanos) -> Cost {
+        Cost {
+            queue: self.dispatched.saturating_sub(arrived),
+            device: self.device,
+        }
+    }
 }
 
 pub(crate) enum JobState {
@@ -96,8 +104,8 @@ impl State {
                 continue;
             };
             if let Some(job) = job {
-                job.dispatched = time;
-                job.cost.queue = time.saturating_sub(job.arrived);
+                job.times.dispatched = time;
+                job.times.joined = (v.parts > 1).then_some((v.offset, v.bytes));
                 if leads {
                     job.place = JobState::Leads(*v);
                     job.thread.unpark();
@@ -165,10 +173,10 @@ impl State {
                     self.tap.hear(&event);
                 }
                 if let Some(job) = job {
-                    // What the store did for all of them is shared out by bytes.
-                    let took = u128::from(time.saturating_sub(job.dispatched));
+                    let took = u128::from(time.saturating_sub(job.times.dispatched));
                     let own = took * u128::from(part.bytes) / u128::from(whole.max(1));
-                    job.cost.device = u64::try_from(own).unwrap_or(u64::MAX);
+                    job.times.device = u64::try_from(own).unwrap_or(u64::MAX);
+                    job.times.completed = time;
                     each(job);
                     job.thread.unpark();
                 }

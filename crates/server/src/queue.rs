@@ -15,8 +15,8 @@ use crate::access::Access;
 use crate::borrowed_buffer::{BorrowedBuffer, serve};
 use crate::choice;
 use crate::error::refuse;
-use crate::events::{Event, EventKind, Observer};
-use crate::jobs::{Job, JobState, Slice, State, event};
+use crate::events::{EventKind, Observer};
+use crate::jobs::{Job, JobState, Slice, State, Times, event};
 use crate::load::Cost;
 use crate::settings::Settings;
 use crate::timer::Timer;
@@ -34,8 +34,7 @@ use penstock_sched::{
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::cell::Cell;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -239,15 +238,15 @@ impl RequestQueue {
             Arrived::Goes(turn) => {
                 let began = now();
                 let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+                let completed = turn.finish();
                 origin.charge(Cost::of_store(began));
-                turn.finish();
-                return result;
+                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
             }
             Arrived::Waits(id, state) => (id, state),
         };
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed, cost) = self.wait(state, id, scratch);
-        origin.charge(cost);
+        let (result, borrowed, times) = self.wait(state, id, scratch);
+        origin.charge(times.cost(arrived));
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
@@ -271,9 +270,9 @@ impl RequestQueue {
                 let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
                 let began = now();
                 let result = access.write(&**origin.object, bytes, scratch);
+                let completed = turn.finish();
                 origin.charge(Cost::of_store(began));
-                turn.finish();
-                return result;
+                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
             }
             Arrived::Waits(id, state) => (id, state),
         };
@@ -284,8 +283,8 @@ impl RequestQueue {
             buffer[..len].copy_from_slice(bytes);
         }
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed, cost) = self.wait(state, id, scratch);
-        origin.charge(cost);
+        let (result, borrowed, times) = self.wait(state, id, scratch);
+        origin.charge(times.cost(arrived));
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
@@ -361,9 +360,6 @@ impl RequestQueue {
                     thread: thread::current(),
                     slice,
                     place: JobState::Queued,
-                    arrived: time,
-                    dispatched: time,
-                    cost: Cost::default(),
                     borrowed: None,
                     times: Times::default(),
                 };
@@ -380,7 +376,7 @@ impl RequestQueue {
         mut state: MutexGuard<'a, State>,
         id: u64,
         scratch: &mut Scratch,
-    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>, Cost) {
+    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>, Times) {
         loop {
             let place = state.jobs.get(&id).map(|job| &job.place);
             match place {
@@ -402,10 +398,10 @@ impl RequestQueue {
                         Some(Job {
                             place: JobState::Done(result),
                             borrowed,
-                            cost,
+                            times,
                             ..
-                        }) => (result, borrowed, cost),
-                        _ => (Err(lost()), None, Cost::default()),
+                        }) => (result, borrowed, times),
+                        _ => (Err(lost()), None, Times::default()),
                     };
                 }
             }

@@ -30,7 +30,7 @@ use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
 use penstock_wire::{Envelope, Role};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,6 +86,7 @@ fn transfer<'t>(
         queue: &server.queue,
         file: file.file.0,
         grower: file.grower(),
+        trail,
         cost: Cell::default(),
     }
 }
@@ -167,7 +168,7 @@ impl<'a> Session<'a> {
         (!all).then_some(self.program.user)
     }
 
-    /// Whether the credential that the peer showed is no longer good.
+    /// Whether the peer's credential is no longer valid.
     fn is_taken_back(&mut self) -> bool {
         let revoked = &self.server.revoked;
         let changes = revoked.changes();
@@ -208,6 +209,14 @@ impl<'a> Session<'a> {
             let began = now();
             let envelope = received.envelope;
             let act = Act::of(received.body.as_ref());
+            if let Some(tracing) = self.server.queue.tracing() {
+                let (operation, handle) = operation(received.body.as_ref());
+                let mut trail = tracing.begin(began, envelope.trace, operation);
+                if let Some(file) = handle.and_then(|handle| self.handles.named(handle)) {
+                    trail.about(file.0);
+                }
+                self.trail = Some(RefCell::new(trail));
+            }
             let outcome = match self.handle(connection, received, began) {
                 Ok(outcome) => outcome,
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
@@ -671,7 +680,7 @@ impl<'a> Session<'a> {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
         let (file_id, span) = (file.file.0, access.bounds());
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         let cost = transfer.cost.get();
         self.server.counters.read(sent);
@@ -713,7 +722,7 @@ impl<'a> Session<'a> {
             }
         };
         let (file_id, span) = (file.file.0, access.bounds());
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         let cost = transfer.cost.get();
         self.server.counters.written(bytes);

@@ -13,14 +13,14 @@ use crate::owner::Owner;
 use crate::queue::{Origin, RequestQueue};
 use crate::tracing::Trail;
 use crate::usage::Grower;
+use penstock_base::Op;
 use penstock_host::time::now;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Bytes moved at once: a slice for the scheduler.
 const CHUNK: usize = penstock_sched::SLICE as usize;
@@ -51,6 +51,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) queue: &'a RequestQueue,
     pub(crate) file: u64,
     pub(crate) grower: Grower,
+    /// What it leaves in the trace, if one is written.
+    pub(crate) trail: Option<&'a RefCell<Trail>>,
     /// What its slices cost so far.
     pub(crate) cost: Cell<Cost>,
 }
@@ -110,18 +112,27 @@ impl Transfer<'_> {
                 }
                 Ok(n)
             }
-            object => {
-                let began = now();
-                let read = access.read(object.as_deref(), &mut chunk[..want], scratch);
-                self.charge(began);
-                read
-            }
+            object => self.stored(Op::Read, at, || {
+                access.read(object.as_deref(), &mut chunk[..want], scratch)
+            }),
         }
     }
 
-    /// The store has worked since then.
-    fn charge(&self, began: Instant) {
+    /// Accesses the store without the scheduler: at offset `at`, known where a trace is written.
+    fn stored(
+        &self,
+        op: Op,
+        at: Option<u64>,
+        io: impl FnOnce() -> Result<usize, WireError>,
+    ) -> Result<usize, WireError> {
+        let began = now();
+        let result = io();
         self.cost.set(self.cost.get().plus(Cost::of_store(began)));
+        let n = result?;
+        if let (Some(trail), Some(at)) = (self.trail, at) {
+            trail.borrow_mut().stored(op, at, n as u64, began);
+        }
+        Ok(n)
     }
 
     fn origin<'o>(&'o self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
@@ -212,11 +223,10 @@ impl Transfer<'_> {
                 }
                 n
             } else {
-                let began = now();
                 let bytes = buffered.unwrap_or_else(|| &chunk[..len]);
-                let written = access.write(&*object, bytes, scratch);
-                self.charge(began);
-                written?
+                self.stored(Op::Write, Some(span.start), || {
+                    access.write(&*object, bytes, scratch)
+                })?
             };
             *written += n as u64;
             if n < len {

@@ -525,9 +525,9 @@ fn locality(summary: &Summary, pictures: &Pictures) -> Finding {
         ),
     );
     let mut asked = Order::default();
-    for cell in &summary.cells {
-        if cell.group.layer() == pictures.access && moves_bytes(cell.group.operation()) {
-            asked.merge(&cell.figures.order);
+    for one in &summary.orders {
+        if one.layer == pictures.access as u8 {
+            asked.merge(&one.order);
         }
     }
     let mut served = Order::default();

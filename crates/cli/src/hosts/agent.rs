@@ -360,12 +360,9 @@ impl Agent {
                 .next("`penstock down` first, or leave out --trace"));
             }
             if !runs {
-                let child = launch::start(
-                    &located,
-                    which,
-                    (start.trace.as_deref(), start.journal),
-                    &start.replaced,
-                )?;
+                let port = ports.iter().position(|(of, _)| *of == which);
+                let port = port.map(|at| ports.swap_remove(at).1);
+                let child = launch::start(&located, which, port, start.options())?;
                 self.started.push((which, child));
             }
         }
@@ -391,12 +388,7 @@ impl Agent {
             let runs = launch::running(&located, which).is_some();
             // It ran and has ended since. A process that was killed is still there for a moment.
             if let (false, false, Some(start)) = (ours, runs, &self.start) {
-                let child = launch::start(
-                    &located,
-                    which,
-                    (start.trace.as_deref(), start.journal),
-                    &start.replaced,
-                )?;
+                let child = launch::start(&located, which, None, start.options())?;
                 self.started.push((which, child));
             }
             if runs && looked.recovering.is_none() {

@@ -76,6 +76,10 @@ pub struct RunArgs {
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub choices: traced::Choices,
+    /// With --trace: each data server also writes down what its scheduler decides, for `penstock sim --replay`. All requests then go
+    /// through the scheduler's queue, and none past the servers.
+    #[arg(long, requires = "trace")]
+    pub journal: bool,
     /// Only trace: the program's I/O goes where it goes without Penstock, to any file system by any MPI library.
     #[arg(long, requires = "trace", conflicts_with_all = ["deployment", "direct", "store", "keep", "job", "method", "shortcut", "json",
           "servers", "device"])]

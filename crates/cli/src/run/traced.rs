@@ -2,7 +2,7 @@
 //!
 //! The ranks preload `libpenstock_trace.so` and find the rest in their environment, which batch jobs can set themselves
 //! (docs/use/launchers.md). The collector is a process of its own: it goes on if this one is killed, until the program has ended.
-use super::{RunArgs, choose_launcher, crowding, exit_code, preload, wait};
+use super::{RunArgs, choose_launcher, exit_code, oversubscription, preload, wait};
 use crate::collect::{Collected, LIMIT_VARIABLE};
 use crate::error::{CliError, Result};
 use crate::size::{self, Size};
