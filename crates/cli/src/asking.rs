@@ -71,7 +71,7 @@ impl Why {
         let missing = at.unix.as_deref().filter(|path| !path.exists());
         if let Some((path, process)) = missing.zip(which.holder(deployment)) {
             self.text = format!(
-                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds where the directory is there",
+                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds if the directory exists",
                 process.number(),
                 path.display()
             );

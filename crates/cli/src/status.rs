@@ -51,7 +51,7 @@ pub fn next(why: &Why, located: &Located) -> String {
     }
     if why.refuses {
         format!(
-            "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
+            "it runs; the reason is above. If it is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
             located.deployment.client_key.display()
         )
     } else {
@@ -288,7 +288,7 @@ fn damage(s: &MetaStatus) -> String {
     let mut text = String::new();
     if s.journal_lost > 0 {
         text += &format!(
-            "A crash of its system has left {} of the metadata journal unreadable: names changed last and not synced may be lost.\n",
+            "A crash of its system has left {} of the metadata journal unreadable: the last changes of names, if not synced, may be lost.\n",
             size::bytes(s.journal_lost)
         );
     }
