@@ -36,7 +36,7 @@ PRODUCT := -p penstock-capi -p penstock-cli
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance
 SCHEDULING_EXPERIMENTS := lost-locality queue-depth schedulers
 
-.PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
+.PHONY: reproduce demo setup setup-build setup-web web build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
 demo: build $(EXAMPLES)
 	python3 scripts/demo.py $(DEMO)
@@ -48,11 +48,19 @@ setup:
 setup-build:
 	@scripts/setup.sh build
 
+setup-web:
+	@scripts/setup.sh web
+
+# The page of `penstock report`, into web/dist: commit it.
+web: setup-web
+	cd web && npm ci --no-audit --no-fund && npm run check && npm run build
+
 build: setup-build shim
 	cargo build --release $(PRODUCT)
 
-# The library that programs preload, for all MPI ABIs.
+# The libraries that programs preload: for all MPI ABIs, and that of traced programs.
 shim: setup-build
+	$(MAKE) -C interpose
 	$(MAKE) -C mpi
 
 # What installing takes, in addition to what runs from this tree.
@@ -135,12 +143,11 @@ NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: packages examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example reader --example newcomer --example thief --example names
-	status=0; \
-	    $(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING) || status=1; \
-	    $(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING) || status=1; \
-	    exit $$status
+	cargo build --release -p penstock-collect --example records
+	$(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
+	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
-test-all: h5py
+test-all: h5py setup-web
 	cargo test --workspace --no-fail-fast
 	$(MAKE) test MARKED=
 

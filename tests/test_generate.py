@@ -596,7 +596,7 @@ def test_kernels_make_the_same_calls(name, kernels, tmp_path):
             "run", "-n", RANKS, "--method", "posix", "--trace", where / "traces", *more, "--", program, path, *arguments
         )
         seen = []
-        for trace in sorted((where / "traces").glob("*.trace")):
+        for trace in sorted((where / "traces").glob("data-*.trace")):
             rows = [line.split(",") for line in penstock("trace", "show", "--csv", trace).out.splitlines()[1:]]
             seen += [(trace.name, row[3], row[5], row[6], row[8], row[9]) for row in rows if row[2] == "arrival"]
         requests.append(sorted(seen))

@@ -1,5 +1,6 @@
 """Request scheduling as a user sees it: chosen, changed while programs run, shown."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -111,11 +112,13 @@ def test_status_shows_who_uses_the_servers(deployment, program):
     # One line for each program, over all servers.
     totals = {}
     for p in (p for s in servers for p in s["programs"]):
-        totals[str(p["program"])] = totals.get(str(p["program"]), 0) + p["requests"]
+        totals[p["program"]] = totals.get(p["program"], 0) + p["requests"]
     (header,) = [at for at, line in enumerate(text.splitlines()) if line.split()[:2] == ["program", "servers"]]
-    shown = {line.split()[0]: line.split()[1:3] for line in text.splitlines()[header + 1 :] if line.strip()}
-    assert {k: int(v[1].replace(",", "")) for k, v in shown.items() if k in totals} == totals, text
-    assert {v[0] for k, v in shown.items() if k in totals} == {"4"}
+    # Both have ended, and have their names; the figures stand behind them.
+    shown = [line for line in text.splitlines()[header + 1 :] if line.strip()]
+    figures = [re.search(r"@\S+ .* (\d+) +([\d,]+) +\S+ \S+ +\S+ % ", line) for line in shown]
+    assert sorted(int(found[2].replace(",", "")) for found in figures) == sorted(totals.values()), text
+    assert {found[1] for found in figures} == {"4"}, text
     penstock("tune", "sched=noop", "-d", deployment)
     assert {s["algorithm"] for s in schedulers(deployment)} == {"noop"}
 
@@ -223,7 +226,7 @@ def test_files_of_different_patterns_run_under_different_algorithms(short_dir, m
     directory, traces, stop = short_dir / "fs", short_dir / "t", short_dir / "stop"
     (short_dir / "mixed.py").write_text(MIXED)
     tune = ["--tune", f"sched={mode}", "--tune", "tree=t3", "--tune", "ratio=40.68:21.29"]
-    penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces)
+    penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces, "--journal")
     run = [PENSTOCK, "run", "-n", "2", "-q", "--shortcut", "disable", "-d", directory, "--"]
     run += [sys.executable, "-m", "mpi4py", short_dir / "mixed.py", stop]
     running = subprocess.Popen([str(c) for c in run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

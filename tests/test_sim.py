@@ -217,7 +217,7 @@ def work(tmp_path):
 
 def test_decisions_of_a_real_data_server_are_decided_again(short_dir, work):
     directory, traces = short_dir / "fs", short_dir / "t"
-    penstock("up", directory, "--servers", 2, "--memory", "--tune", "depth=2", "--trace", traces)
+    penstock("up", directory, "--servers", 2, "--memory", "--tune", "depth=2", "--trace", traces, "--journal")
     algorithms = ["to", "to-agg", "sjf", "aioli", "mlf", "wfq", "srtf", "sw", "twins"]
     for i, algorithm in enumerate([*algorithms, "tree", "online"]):
         penstock("tune", f"sched={algorithm}", "ratio=38.9:21.3", "shift_wait=2ms", "-d", directory)
@@ -242,7 +242,7 @@ def test_decisions_of_a_real_data_server_are_decided_again(short_dir, work):
 
 def test_a_record_that_was_changed_is_noticed(short_dir, work):
     traces = short_dir / "t"
-    run = ["run", "-n", 2, "-q", "--servers", 1, "--tune", "sched=aioli", "--trace", traces]
+    run = ["run", "-n", 2, "-q", "--servers", 1, "--tune", "sched=aioli", "--trace", traces, "--journal"]
     penstock(*run, "--", sys.executable, "-m", "mpi4py", work, "f", 2)
     record = traces / "data-0.decisions"
     text = record.read_text()

@@ -1,6 +1,7 @@
 //! The command line: commands, options, and help with examples.
 use crate::audit::AuditArgs;
 use crate::check::CheckArgs;
+use crate::collect::CollectArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
@@ -8,6 +9,7 @@ use crate::faults::FaultsArgs;
 use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
 use crate::manual::ManualArgs;
+use crate::metrics::MetricsArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
@@ -18,6 +20,7 @@ use crate::run::RunArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimArgs;
 use crate::status::StatusArgs;
+use crate::top::TopArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
 use crate::updown::{DownArgs, UpArgs};
@@ -59,6 +62,8 @@ pub enum Command {
     Down(DownArgs),
     Clean(CleanArgs),
     Status(StatusArgs),
+    Top(TopArgs),
+    Metrics(MetricsArgs),
     Tune(TuneArgs),
     Ls(LsArgs),
     Stat(StatArgs),
@@ -115,7 +120,10 @@ Examples:
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).
     #[command(hide = true)]
     Agent,
-    /// Cleans up after a `penstock run` that was killed (started by it, not by people).
+    /// Collects what traced processes of this host record (started by `penstock run --trace` and by them, not by people).
+    #[command(hide = true)]
+    Collect(CollectArgs),
+    /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,
 }
@@ -140,7 +148,7 @@ mod tests {
             let Command::Run(run) = cli.command else {
                 panic!("not run")
             };
-            assert_eq!(run.ranks, 8);
+            assert_eq!(run.ranks, Some(8));
             assert_eq!(run.program, ["./app", "-n", "3", "--json"]);
             assert!(!run.json);
         }
@@ -150,6 +158,8 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         for words in [
             "penstock run ./app",
+            "penstock run --no-penstock ./app",
+            "penstock run -n 2 --trace t --no-penstock --direct ./app",
             "penstock run -n 0 ./app",
             "penstock run -n 2 --direct --store /x ./app",
             "penstock run -n 2 --method fast ./app",

@@ -2,15 +2,12 @@
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use penstock_client::{Client, ClientOptions, Identity, announce, job};
-use penstock_rpc::Wallet;
 use penstock_rpc::deployment::Deployment;
 use penstock_wire::{Key, Role};
 use std::time::Duration;
 
 /// How long a server that does not answer is tried again; a person waits.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Servers that are asked about themselves at the same time.
-pub const AT_ONCE: usize = 32;
 
 /// A client for files.
 pub fn client(located: &Located) -> Result<Client> {
@@ -41,25 +38,6 @@ pub fn copier(located: &Located) -> Result<Client> {
 /// A client that may list and remove objects.
 pub fn administrator(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Admin, PATIENCE).map_err(|e| with_next(e, located))
-}
-
-/// A client that asks servers about themselves; a server that does not answer is a result, not an error.
-pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstock_client::Error> {
-    let options = ClientOptions {
-        retry_limit: Duration::ZERO,
-        connections: AT_ONCE,
-        ..ClientOptions::default()
-    };
-    Client::connect_with(deployment, Identity::default(), Role::Client, options)
-}
-
-/// The same for the list of programs: as an administrator if there is a credential for that. Root and the owner need
-/// none on the servers' hosts.
-pub fn program_inspector(
-    deployment: &Deployment,
-) -> Option<std::result::Result<Client, penstock_client::Error>> {
-    Wallet::new(deployment, None).administrators().ok()?;
-    Some(connect(deployment, Role::Admin, Duration::ZERO))
 }
 
 fn connect(

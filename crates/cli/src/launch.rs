@@ -38,13 +38,22 @@ pub fn running(located: &Located, which: Which) -> Option<Process> {
         })
 }
 
+/// What a server is told beside its deployment.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// Directory for its trace.
+    pub trace: Option<&'a Path>,
+    /// Whether it also writes down what its scheduler decides.
+    pub journal: bool,
+    pub replaced: &'a ReplacedArgs,
+}
+
 /// Starts a server. `listener` is bound to its TCP address; without one the server binds that itself.
 pub fn start(
     located: &Located,
     which: Which,
     listener: Option<TcpListener>,
-    trace: Option<&Path>,
-    replaced: &ReplacedArgs,
+    options: Options<'_>,
 ) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
@@ -54,12 +63,14 @@ pub fn start(
         .args(["serve", "--detach", "--deployment"])
         .arg(&located.file)
         .args(which.arguments())
-        .args(about(replaced, which))
+        .args(about(options.replaced, which))
         .args(
-            trace
+            options
+                .trace
                 .iter()
                 .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
         )
+        .args(options.journal.then_some("--journal"))
         .stdin(listener.map_or_else(Stdio::null, |l| OwnedFd::from(l).into()))
         .stdout(open()?)
         .stderr(open()?)

@@ -5,6 +5,8 @@
 //! report.rs     summaries of former runs
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
+//! asking.rs     all servers at once                    top/           who loads them
+//! metrics/       the same for Prometheus
 //! job.rs        the deployment of a job, and what is left of it
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
@@ -14,7 +16,7 @@
 //! audit.rs      what was refused, and who did what
 //! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
-//! trace.rs      request traces                      profile/      storage devices
+//! trace/        traces                              profile/      storage devices
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
 //! python.rs     commands written in Python             manual.rs     manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
@@ -22,8 +24,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod asking;
 mod audit;
 mod check;
+mod collect;
 mod connect;
 mod copy;
 mod credential;
@@ -38,6 +42,7 @@ mod launch;
 mod life;
 mod manual;
 mod metadata;
+mod metrics;
 mod mount;
 mod names;
 mod new_deployment;
@@ -58,6 +63,7 @@ mod settings;
 mod sim;
 mod size;
 mod status;
+mod top;
 mod trace;
 mod tracing;
 mod tune;
@@ -116,6 +122,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
+        Command::Top(args) => top::top(args, deployment),
+        Command::Metrics(args) => metrics::metrics(args, deployment).map(done),
         Command::Clean(args) => job::clean(args).map(done),
         Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),
@@ -142,6 +150,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Generate(args) => python::hand_over("generate", args).map(|never| match never {}),
         Command::Manual(args) => manual::manual(args, &Cli::command()).map(done),
         Command::Agent => hosts::agent::agent().map(done),
+        Command::Collect(args) => collect::collect(args).map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }

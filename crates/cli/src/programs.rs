@@ -1,11 +1,11 @@
-//! The programs of a deployment in `penstock status`: their users, hosts and commands.
-use crate::{connect, out, size, users};
-use penstock_client::Client;
+//! The programs of a deployment in `penstock status`: whose they are, where they run and what they are.
+use crate::asking::Inquirer;
+use crate::{out, size, users};
 use penstock_rpc::deployment::Deployment;
 use penstock_rpc::printable;
 use penstock_wire::message::{ProgramRow, Programs, Traffic};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest command in a table, in characters.
 const SHOWN: usize = 60;
@@ -14,25 +14,27 @@ const NAMED: usize = 10;
 /// The number that servers give to all programs beyond those that they count separately.
 const OTHERS: u64 = u64::MAX;
 
-/// The metadata server's list of programs for this user.
-#[derive(Debug, Default)]
+/// What the metadata server lists for this user.
+#[derive(Debug, Clone, Default)]
 pub struct Listed(Programs);
 
-/// Asks with the rights of an administrator if there is a credential for that. A server that does not answer has been
-/// reported before.
-pub fn ask(client: &Client, deployment: &Deployment) -> Listed {
-    let own = || client.programs().unwrap_or_default();
-    let all = connect::program_inspector(deployment);
-    let all = all.and_then(|client| client.and_then(|client| client.programs()).ok());
-    Listed(all.unwrap_or_else(own))
+/// Whose a program is and what it is, for tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// `alice@node1`, or `alice` where the host is not known.
+    pub whose: String,
+    /// Empty: none is known.
+    pub job: String,
+    /// The beginning of its command, or what stands for it.
+    pub command: String,
 }
 
 /// Programs and mounts that use the servers, for people; empty where the metadata server does not answer.
 pub fn users_of(deployment: &Deployment) -> Vec<String> {
-    let Ok(client) = connect::inspector(deployment) else {
+    let Ok(inquirer) = Inquirer::new(deployment) else {
         return Vec::new();
     };
-    let listed = ask(&client, deployment);
+    let listed = inquirer.programs();
     let programs = listed.programs();
     let lines = programs.iter().filter_map(|((_, uid), rows)| {
         let info = &rows.first()?.info;
@@ -55,7 +57,8 @@ pub fn users_of(deployment: &Deployment) -> Vec<String> {
     lines
 }
 
-fn user(uid: u32) -> String {
+/// As the system calls a user, or a number.
+pub fn user(uid: u32) -> String {
     users::name(uid).unwrap_or_else(|| uid.to_string())
 }
 
@@ -91,8 +94,56 @@ fn per_second(bytes: u64) -> String {
     }
 }
 
+/// What stands for a program that nobody has named.
+fn unnamed(program: u64) -> String {
+    match program {
+        0 => "(no program)".into(),
+        OTHERS => "others".into(),
+        // The beginning is enough to tell them apart; `--json` has the whole number.
+        _ => format!("(program {:08x})", program >> 31),
+    }
+}
+
 impl Listed {
-    /// The hosts of each program of each user; none for a program that has only traffic.
+    /// What the metadata server has answered.
+    pub fn new(programs: Programs) -> Listed {
+        Listed(programs)
+    }
+
+    /// How tables name programs, by program and user. All at once: there may be many.
+    pub fn names(&self) -> BTreeMap<(u64, u32), Names> {
+        let mut rows: BTreeMap<(u64, u32), Vec<&ProgramRow>> = BTreeMap::new();
+        for row in &self.0.rows {
+            rows.entry((row.program, row.uid)).or_default().push(row);
+        }
+        let running: BTreeSet<(u64, u32)> = rows.keys().copied().collect();
+        for row in &self.0.former {
+            // One that runs has the name.
+            if !running.contains(&(row.program, row.uid)) {
+                rows.entry((row.program, row.uid)).or_default().push(row);
+            }
+        }
+        let name = |((program, uid), rows): ((u64, u32), Vec<&ProgramRow>)| {
+            let first = rows.first().map(|row| &row.info);
+            let names = Names {
+                whose: whose(uid, &rows),
+                job: first.map_or(String::new(), |info| printable(&info.job)),
+                command: first.map_or_else(|| unnamed(program), |info| beginning(&info.command)),
+            };
+            ((program, uid), names)
+        };
+        rows.into_iter().map(name).collect()
+    }
+
+    /// The same for one that nobody has named.
+    pub fn nameless(program: u64, uid: u32) -> Names {
+        Names {
+            whose: user(uid),
+            job: String::new(),
+            command: unnamed(program),
+        }
+    }
+    /// The hosts of each program of each user; none of a program that has only traffic.
     fn programs(&self) -> BTreeMap<(u64, u32), Vec<&ProgramRow>> {
         let mut programs: BTreeMap<(u64, u32), Vec<&ProgramRow>> = BTreeMap::new();
         for row in &self.0.rows {
@@ -114,21 +165,18 @@ impl Listed {
         row.map_or(Traffic::default(), |row| row.traffic)
     }
 
-    /// A program as tables name it: by its user, host and command, or by its number if those are not known.
+    /// A program as tables name it: by its user, host and command, also when it has ended.
     pub fn name(&self, program: u64) -> String {
         if program == OTHERS {
-            return "others".into();
+            return unnamed(program);
         }
-        let programs = self.programs();
-        let names = programs
-            .range((program, 0)..=(program, u32::MAX))
-            .filter_map(|((_, uid), rows)| {
-                let command = beginning(&rows.first()?.info.command);
-                Some(format!("{} {command}", whose(*uid, rows)))
-            });
-        let names: Vec<String> = names.collect();
+        let all = self.names();
+        let names = all.range((program, 0)..=(program, u32::MAX));
+        let names: Vec<String> = names
+            .map(|(_, names)| format!("{} {}", names.whose, names.command))
+            .collect();
         if names.is_empty() {
-            program.to_string()
+            unnamed(program)
         } else {
             names.join(", ")
         }
@@ -160,6 +208,9 @@ impl Listed {
         let first = hosts.first().map(|row| &row.info);
         let age = hosts.iter().map(|row| row.age_ms).max();
         let ranks = first.and_then(|info| info.ranks);
+        // One that has just ended may still have a rate.
+        let mut former = self.0.former.iter();
+        let former = former.find(|row| (row.program, row.uid) == (program, uid));
         vec![
             whose(uid, hosts),
             dash(first.map_or(String::new(), |info| printable(&info.job))),
@@ -169,8 +220,10 @@ impl Listed {
             per_second(rate.written),
             match first {
                 Some(info) => dash(beginning(&info.command)),
-                None if program == 0 => "(no program)".into(),
-                None => format!("(program {program})"),
+                None => former.map_or_else(
+                    || unnamed(program),
+                    |row| format!("{} (has ended)", beginning(&row.info.command)),
+                ),
             },
         ]
     }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 /// Arguments that are passed on.
 #[derive(Debug, Args)]
@@ -34,6 +34,30 @@ const PLACES: [&str; 2] = ["../lib/penstock/python", "../../python"];
 
 /// Replaces this process by the Python module `penstock.NAME`; returns only if that fails.
 pub fn hand_over(name: &str, args: &PythonArgs) -> Result<Infallible> {
+    let (mut command, interpreter) = command(name, &args.arguments)?;
+    let failed = command.exec();
+    Err(not_run(name, &interpreter, &failed))
+}
+
+/// Runs the Python module `penstock.NAME` and waits for it.
+pub fn run(name: &str, arguments: &[OsString]) -> Result<ExitStatus> {
+    let (mut command, interpreter) = command(name, arguments)?;
+    command
+        .status()
+        .map_err(|e| not_run(name, &interpreter, &e))
+}
+
+fn not_run(name: &str, interpreter: &OsStr, failed: &std::io::Error) -> CliError {
+    CliError::new(format!(
+        "cannot run {}: {failed}",
+        Path::new(interpreter).display()
+    ))
+    .next(format!(
+        "`penstock {name}` needs Python 3.11 or later; {INTERPRETER_VARIABLE} names one that is not in PATH"
+    ))
+}
+
+fn command(name: &str, arguments: &[OsString]) -> Result<(Command, OsString)> {
     let me =
         std::env::current_exe().map_err(|e| CliError::new(format!("cannot find myself: {e}")))?;
     let place = place(&me, name).ok_or_else(|| {
@@ -46,23 +70,16 @@ pub fn hand_over(name: &str, args: &PythonArgs) -> Result<Infallible> {
     })?;
     let interpreter =
         std::env::var_os(INTERPRETER_VARIABLE).unwrap_or_else(|| OsString::from("python3"));
-    let failed = Command::new(&interpreter)
-        // Modules are not searched in the working directory, which may hold files of the same names. Nothing is written
-        // to the installation.
+    let mut command = Command::new(&interpreter);
+    command
+        // Nothing from the working directory, which may hold files named as modules; nothing written where it is installed.
         .args(["-P", "-B"])
         .arg("-m")
         .arg(format!("penstock.{name}"))
-        .args(&args.arguments)
+        .args(arguments)
         .env("PYTHONPATH", path(&place, std::env::var_os("PYTHONPATH")))
-        .env(COMMAND_VARIABLE, &me)
-        .exec();
-    Err(CliError::new(format!(
-        "cannot run {}: {failed}",
-        Path::new(&interpreter).display()
-    ))
-    .next(format!(
-        "`penstock {name}` needs Python 3.11 or later; {INTERPRETER_VARIABLE} names one that is not in PATH"
-    )))
+        .env(COMMAND_VARIABLE, &me);
+    Ok((command, interpreter))
 }
 
 /// The directory with the package that has the module `penstock.NAME`.

@@ -1,4 +1,4 @@
-//! `penstock report`: shows the summaries of former runs, which `penstock run` stores.
+//! `penstock report`: the summaries of former runs, and where `penstock run` keeps them; the page of a trace.
 //!
 //! Each run is one file, NUMBER.json, in `$PENSTOCK_REPORTS`, else in `penstock/reports` below `$XDG_STATE_HOME` or
 //! `~/.local/state`. A run takes a number by creating the file under its final name; only one of several runs can do
@@ -33,7 +33,10 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(24 * 3_600);
 /// Width of a command in the list, in characters.
 const COMMAND_WIDTH: usize = 60;
 
-/// List the summaries of former runs, or show one.
+/// List the summaries of former runs, show one, or make a page of pictures from a trace.
+///
+/// With a trace (a directory that `penstock run --trace` wrote), write one HTML file with pictures of the run and findings:
+/// what to change, and why. The file works offline and has at most 10 MB.
 ///
 /// `penstock run` keeps each run's summary, with the command, the directory and the exit code: the last 200, at most
 /// 32 MiB, in ~/.local/state/penstock/reports ($XDG_STATE_HOME/penstock/reports, $PENSTOCK_REPORTS). Only you can read
@@ -43,11 +46,21 @@ const COMMAND_WIDTH: usize = 60;
 Examples:
   penstock report                   the runs, newest first
   penstock report latest            the summary of the last run
-  penstock report 17 --json | jq .summary.files[].path")]
+  penstock report 17 --json | jq .summary.files[].path
+  penstock report TRACE -o report.html      pictures and findings, to look at in a browser")]
 pub struct ReportArgs {
-    /// The run: its number in the list, or `latest`.
-    #[arg(value_name = "RUN")]
+    /// The run: its number in the list, or `latest`; or a trace.
+    #[arg(value_name = "RUN | TRACE")]
     run: Option<String>,
+    /// Where the page of a trace goes. A file that is there is replaced. Only you can read it, as the trace.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        requires = "run",
+        conflicts_with = "json"
+    )]
+    output: Option<PathBuf>,
     /// For programs: one object a run.
     #[arg(long)]
     json: bool,
@@ -87,6 +100,9 @@ pub fn keep(mut kept: Kept) -> Result<()> {
 
 /// Lists reports or shows one.
 pub fn report(args: &ReportArgs) -> Result<()> {
+    if let (Some(trace), Some(output)) = (&args.run, &args.output) {
+        return write_page(Path::new(trace), output);
+    }
     let Some(dir) = directory() else {
         return Err(CliError::new("no summaries are kept here").next(format!(
             "name a directory with {VARIABLE}, before `penstock run` too"
@@ -101,9 +117,12 @@ pub fn report(args: &ReportArgs) -> Result<()> {
         "latest" => numbers.first().copied(),
         word => word.parse().ok().filter(|n| numbers.contains(n)),
     };
-    let number = number.ok_or_else(|| {
-        CliError::new(format!("no run `{wanted}` is kept in {}", dir.display()))
-            .next("`penstock report` lists those that are; `latest` is the last one")
+    let number = number.ok_or_else(|| match Path::new(wanted).is_dir() {
+        true => CliError::new(format!("`{wanted}` is a directory and no run")).next(format!(
+            "if it is a trace: penstock report {wanted} -o report.html"
+        )),
+        false => CliError::new(format!("no run `{wanted}` is kept in {}", dir.display()))
+            .next("`penstock report` lists those that are; `latest` is the last one"),
     })?;
     let kept = read(&path_of(&dir, number))?;
     if args.json {
@@ -122,6 +141,41 @@ pub fn report(args: &ReportArgs) -> Result<()> {
             kept.summary.to_text()
         ));
     }
+    Ok(())
+}
+
+/// Records from which on a page may take more than two seconds: then it says what it does.
+const MANY_RECORDS: u64 = 1_000_000;
+
+/// Makes the page of a trace.
+fn write_page(trace: &Path, output: &Path) -> Result<()> {
+    let trace = crate::trace::open(trace)?;
+    let is_long = trace.records() > MANY_RECORDS;
+    let doing = |what: &str| {
+        if is_long {
+            out::note(what);
+        }
+    };
+    let page = penstock_analysis::page(&trace, &doing).map_err(crate::trace::asked)?;
+    let dir = match output.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    // Created with mode 0600; nobody sees half of it.
+    let written = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(dir)
+        .and_then(|mut file| {
+            std::io::Write::write_all(&mut file, page.as_bytes())?;
+            file.persist(output).map_err(|e| e.error)
+        });
+    written.map_err(|e| CliError::io("write", output, e))?;
+    out::line(format_args!(
+        "{}: {} from {} records; open it in a browser",
+        output.display(),
+        size::bytes(page.len() as u64),
+        size::count(trace.records())
+    ));
     Ok(())
 }
 

@@ -36,9 +36,13 @@ pub struct ServeArgs {
     /// A data server, by number; may be repeated.
     #[arg(long = "server", value_name = "ID")]
     pub servers: Vec<u32>,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
+    /// Each data server writes a trace of what it does to a file in DIR (docs/administer/traces.md). No request takes another path for it.
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
+    /// With --trace: each data server also writes down what its scheduler decides, for `penstock sim --replay`. All requests then go
+    /// through the scheduler's queue, and none past the servers.
+    #[arg(long, requires = "trace")]
+    pub journal: bool,
     #[command(flatten)]
     pub replaced: ReplacedArgs,
     /// Leave the terminal's session, so that closing it does not end the servers.
@@ -51,6 +55,8 @@ pub struct ServeArgs {
 pub struct How<'a> {
     /// Data servers write what they serve to files in this directory.
     pub trace: Option<&'a Path>,
+    /// And what their schedulers decide.
+    pub journal: bool,
     /// The deployment file, which servers read again for new keys.
     pub file: Option<&'a Path>,
     /// Servers write their audit logs to this directory.
@@ -90,7 +96,9 @@ impl Which {
                 });
                 if let Some(dir) = how.trace {
                     options.tune = vec![format!("trace={}", dir.display())];
-                    options.journal = Some(Arc::new(Decisions::start(self, dir)?));
+                    if how.journal {
+                        options.journal = Some(Arc::new(Decisions::start(self, dir)?));
+                    }
                 }
                 penstock_server::start(deployment, id, options).map_err(|e| failed(&e))
             }
@@ -198,6 +206,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     }
     let how = How {
         trace: args.trace.as_deref(),
+        journal: args.journal,
         file: Some(&located.file),
         audit: Some(&logs),
         stores: Some(Stores {

@@ -25,13 +25,13 @@ Examples:
   penstock sim --list experiments/resonance.toml      their names
   penstock sim --case 'collective, 4 processes, 64 KiB' --plot plots experiments/resonance.toml
   penstock sim --json experiments/scale.toml          one line of JSON for each file
-  penstock run --trace T -n 4 -- ./app penstock:/f; penstock sim --replay T/data-0.decisions")]
+  penstock run --trace T --journal -n 4 -- ./app penstock:/f; penstock sim --replay T/*.decisions")]
 pub struct SimArgs {
     /// Scenarios.
     #[arg(required_unless_present = "replay", value_name = "SCENARIO.toml")]
     pub scenarios: Vec<PathBuf>,
-    /// Replays the decisions of a data server's scheduler, by the same code on virtual time, and compares each one.
-    /// `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
+    /// Decides again, by the same code on virtual time, what a data server's scheduler decided, and compares each
+    /// decision. `penstock up --trace DIR --journal` and `penstock run --trace DIR --journal` write DIR/data-N.decisions.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["scenarios", "case", "list", "plot", "markdown"])]
     pub replay: Vec<PathBuf>,
     /// Only the case of this name; if there is none, those whose names begin with it.

@@ -1,11 +1,11 @@
 //! `penstock status`: which servers answer, what they hold and what they did.
+use crate::asking::{self, Answer, Inquirer, Round, Why};
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
-use crate::programs::{self, Listed};
+use crate::programs::Listed;
 use crate::which::Which;
 use crate::{connect, out, size};
 use clap::Args;
-use penstock_client::Client;
 use penstock_rpc::deployment::{Address, Deployment};
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::message::{
@@ -17,8 +17,6 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Show which servers answer, what they hold and what they did.
@@ -35,161 +33,38 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-fn interval(text: &str) -> std::result::Result<f64, String> {
+/// Seconds between two looks.
+pub fn interval(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.1..=3600.0).contains(&s) => Ok(s),
         _ => Err("a number of seconds from 0.1 to 3600".into()),
     }
 }
 
-type Answer<T> = std::result::Result<T, Why>;
-
-/// Why a server does not report its state.
-#[derive(Debug, Clone)]
-pub struct Why {
-    text: String,
-    /// It runs, and refuses this client: wrong key, another release or deployment.
-    pub refuses: bool,
-    /// It was not asked: there is no usable client key here.
-    no_key: bool,
-}
-
-impl Why {
-    fn of(e: &penstock_client::Error) -> Why {
-        use penstock_client::ErrorKind::{BadKey, InvalidArgument, Permission, Version};
-        Why {
-            text: e.to_string(),
-            refuses: matches!(e.kind(), BadKey | InvalidArgument | Permission | Version),
-            no_key: false,
-        }
+/// What to do about a server that says nothing of itself.
+pub fn next(why: &Why, located: &Located) -> String {
+    let dir = located.dir().display();
+    if why.no_key
+        && let Some(next) = connect::no_key(&located.deployment)
+    {
+        return next;
     }
-
-    /// One word for tables.
-    fn state(&self) -> &'static str {
-        match (self.no_key, self.refuses) {
-            (true, _) => "no key",
-            (false, true) => "refuses",
-            (false, false) => "down",
-        }
-    }
-
-    /// Adds an explanation if the server runs on this host and only its socket was removed.
-    fn explain(&mut self, deployment: &Deployment, which: Which, at: &Address) {
-        let missing = at.unix.as_deref().filter(|path| !path.exists());
-        if let Some((path, process)) = missing.zip(which.holder(deployment)) {
-            self.text = format!(
-                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds if the directory exists",
-                process.number(),
-                path.display()
-            );
-        }
-    }
-
-    /// What to do about it.
-    pub fn next(&self, located: &Located) -> String {
-        let dir = located.dir().display();
-        if self.no_key
-            && let Some(next) = connect::no_key(&located.deployment)
-        {
-            return next;
-        }
-        if self.refuses {
-            format!(
-                "it runs; the reason is above. If it is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
-                located.deployment.client_key.display()
-            )
-        } else {
-            format!(
-                "`penstock status {dir}` shows which servers run, `penstock up {dir}` starts them"
-            )
-        }
+    if why.refuses {
+        format!(
+            "it runs; the reason is above. If it is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
+            located.deployment.client_key.display()
+        )
+    } else {
+        format!("`penstock status {dir}` shows which servers run, `penstock up {dir}` starts them")
     }
 }
 
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// The reports of all servers, or why one does not report.
-struct Answers {
-    meta: Answer<MetaStatus>,
-    /// In the order of the deployment.
-    data: Vec<Answer<DataStatus>>,
-    /// The programs that use the servers, as far as the metadata server tells this user.
-    programs: Listed,
-}
-
-fn ask(deployment: &Deployment) -> Answers {
-    let mut answers = questions(deployment);
-    let at = &deployment.meta.address;
-    if let Err(why) = &mut answers.meta {
-        why.explain(deployment, Which::Meta, at);
-    }
-    for (server, answer) in deployment.servers.iter().zip(&mut answers.data) {
-        if let Err(why) = answer {
-            why.explain(deployment, Which::Data(server.id), &server.address);
-        }
-    }
-    answers
-}
-
-fn questions(deployment: &Deployment) -> Answers {
-    match connect::inspector(deployment) {
-        Ok(client) => Answers {
-            programs: programs::ask(&client, deployment),
-            meta: client.meta_status().map_err(|e| Why::of(&e)),
-            data: data(&client, deployment),
-        },
-        Err(e) => {
-            // Without the metadata server there is no client for the other servers.
-            let no_key = connect::no_key(deployment).is_some();
-            let why = Why {
-                no_key,
-                ..Why::of(&e)
-            };
-            let others = Why {
-                text: match (no_key, why.refuses) {
-                    (true, _) => "not asked: there is no usable client key".into(),
-                    (false, true) => "not asked: the metadata server refuses this client".into(),
-                    (false, false) => "not asked: the metadata server doesn't answer".into(),
-                },
-                ..why
-            };
-            Answers {
-                meta: Err(why),
-                data: vec![Err(others); deployment.servers.len()],
-                programs: Listed::default(),
-            }
-        }
-    }
-}
-
-/// Asks all data servers at once, so that several that do not answer take no longer than one.
-fn data(client: &Client, deployment: &Deployment) -> Vec<Answer<DataStatus>> {
-    let all = deployment.server_ids();
-    let (next, answers) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..all.len().min(connect::AT_ONCE) {
-            scope.spawn(|| {
-                loop {
-                    let k = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(id) = all.get(k) else { return };
-                    let answer = client.data_status_of(*id).map_err(|e| Why::of(&e));
-                    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-                    answers.insert(k, answer);
-                }
-            });
-        }
-    });
-    let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    answers.into_values().collect()
-}
+/// What all servers say of themselves.
+type Answers = Round<DataStatus>;
 
 /// Servers that do not answer, with the reason.
 pub fn silent(deployment: &Deployment) -> Vec<(Which, Why)> {
-    let answers = ask(deployment);
+    let answers = asking::states(deployment);
     let mut silent = Vec::new();
     if let Err(why) = answers.meta {
         silent.push((Which::Meta, why));
@@ -219,12 +94,12 @@ pub fn require_all(located: &Located) -> Result<()> {
         n if why.refuses => format!(", and so do {} others", n - 1),
         n => format!(", nor do {} others", n - 1),
     };
-    Err(CliError::new(format!("{first} {does}{others}: {why}")).next(why.next(located)))
+    Err(CliError::new(format!("{first} {does}{others}: {why}")).next(next(why, located)))
 }
 
 /// The reports of the data servers, if all of them answer.
 pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
-    ask(deployment)
+    asking::states(deployment)
         .data
         .into_iter()
         .collect::<Answer<Vec<_>>>()
@@ -243,8 +118,9 @@ pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
 fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let clear = std::io::stdout().is_terminal() && !args.json;
+    let inquirer = Inquirer::new(&located.deployment);
     loop {
-        let answers = ask(&located.deployment);
+        let answers = asking::states_by(&inquirer, &located.deployment);
         let text = if args.json {
             to_json(&located.deployment, &answers).to_string()
         } else {
@@ -261,7 +137,7 @@ fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<Exi
 
 fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
-    let answers = ask(&located.deployment);
+    let answers = asking::states(&located.deployment);
     let down =
         answers.data.iter().filter(|a| a.is_err()).count() + usize::from(answers.meta.is_err());
     if args.json {
@@ -276,7 +152,7 @@ fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
             } else {
                 "the servers refuse this client"
             };
-            return Err(CliError::new(what).next(why.next(&located)));
+            return Err(CliError::new(what).next(next(why, &located)));
         }
         if down > 0 {
             return Err(CliError::new(match down {
@@ -322,7 +198,17 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             .map_or(String::new(), |m| format!(", mount path {}", m.display()))
     );
     let mut header = vec![
-        "server", "state", "requests", "read", "written", "objects", "free", "of", "up", "store",
+        "server",
+        "state",
+        "requests",
+        "read",
+        "written",
+        "shortcuts",
+        "objects",
+        "free",
+        "of",
+        "up",
+        "store",
     ];
     let columns = header.len();
     let mut rows = Vec::new();
@@ -338,6 +224,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             "meta".into(),
             "up".into(),
             size::count(s.requests),
+            "-".into(),
             "-".into(),
             "-".into(),
             format!(
@@ -361,6 +248,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
                 size::count(s.requests),
                 size::bytes(s.bytes_read),
                 size::bytes(s.bytes_written),
+                size::bytes(s.direct.read.saturating_add(s.direct.written)),
                 size::count(s.objects),
                 size::bytes(s.free_bytes),
                 size::bytes(s.total_bytes),
@@ -376,26 +264,9 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             row.push(which.host(deployment).unwrap_or("-").to_owned());
         }
     }
-    text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
-    if let Ok(s) = &answers.meta
-        && s.journal_lost > 0
-    {
-        text += &format!(
-            "A crash of its system has left {} of the metadata journal unreadable: the last changes of names, if not synced, may be lost.\n",
-            size::bytes(s.journal_lost)
-        );
-    }
-    if let Ok(s) = &answers.meta
-        && s.damaged > 0
-    {
-        let so_far = if s.looked_through { "" } else { " so far" };
-        text += &format!(
-            "The names are damaged in {} places{so_far}: {}; run `penstock check`, and restore the metadata store from a backup.\n",
-            size::count(s.damaged),
-            s.damage.join("; ")
-        );
-    }
+    text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8, 9], rows);
     if let Ok(s) = &answers.meta {
+        text += &damage(s);
         text += &limits(s);
     }
     if let Some(warning) = crate::deployment::unprotected(deployment) {
@@ -412,7 +283,27 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     text
 }
 
-/// The counts of the audit logs, if there are any.
+/// Names that are lost or damaged.
+fn damage(s: &MetaStatus) -> String {
+    let mut text = String::new();
+    if s.journal_lost > 0 {
+        text += &format!(
+            "A crash of its system has left {} of the metadata journal unreadable: the last changes of names, if not synced, may be lost.\n",
+            size::bytes(s.journal_lost)
+        );
+    }
+    if s.damaged > 0 {
+        let so_far = if s.looked_through { "" } else { " so far" };
+        text += &format!(
+            "The names are damaged in {} places{so_far}: {}; run `penstock check`, and restore the metadata store from a backup.\n",
+            size::count(s.damaged),
+            s.damage.join("; ")
+        );
+    }
+    text
+}
+
+/// What the audit logs count, if anything.
 fn refused(deployment: &Deployment, answers: &Answers) -> String {
     let data = answers
         .data
@@ -806,6 +697,8 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                     Ok(s) => json!({
                         "store": s.store, "connections": s.connections, "requests": s.requests,
                         "bytes_read": s.bytes_read, "bytes_written": s.bytes_written,
+                        "shortcut_bytes_read": s.direct.read, "shortcut_bytes_written": s.direct.written,
+                        "shortcut_accesses": s.direct.requests,
                         "total_bytes": s.total_bytes, "free_bytes": s.free_bytes,
                         "objects": s.objects, "busy_ns": s.busy_ns, "uptime_ms": s.uptime_ms,
                         "clock_ahead_ms": s.clock_ahead_ms,

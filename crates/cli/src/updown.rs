@@ -32,9 +32,13 @@ pub struct UpArgs {
     pub reach: ReachArgs,
     #[command(flatten)]
     pub shape: NewDeployment,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
+    /// Each data server writes a trace of what it does to a file in DIR (docs/administer/traces.md). No request takes another path for it.
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
+    /// With --trace: each data server also writes down what its scheduler decides, for `penstock sim --replay`. All requests then go
+    /// through the scheduler's queue, and none past the servers.
+    #[arg(long, requires = "trace")]
+    pub journal: bool,
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hosts", "hostfile"])]
     pub tcp: Option<String>,
@@ -160,7 +164,12 @@ pub fn up(args: &UpArgs) -> Result<()> {
         None => None,
     };
     let mut started = Vec::new();
-    let launch = |which| launch::start(&located, which, None, trace.as_deref(), &args.replaced);
+    let options = launch::Options {
+        trace: trace.as_deref(),
+        journal: args.journal,
+        replaced: &args.replaced,
+    };
+    let launch = |which| launch::start(&located, which, None, options);
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
             started.push((which, launch(which)?));
@@ -343,7 +352,7 @@ fn wait_for_answers(
         }
         if let Some((which, why)) = missing.iter().find(|(_, why)| why.refuses) {
             let what = format!("{} refuses this client: {why}", which.title());
-            return Err(CliError::new(what).next(why.next(located)));
+            return Err(CliError::new(what).next(status::next(why, located)));
         }
         for (which, child) in started.iter_mut() {
             if matches!(child.try_wait(), Ok(Some(_))) {

@@ -1,15 +1,19 @@
 //! The registration of a process's program at the metadata server ([`ProgramInfo`]).
 //!
-//! The environment of a job and `/proc` are read once; nothing is asked of anybody. *Source*: the manuals of Slurm,
-//! PBS, LSF and Flux for a job's name. Those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
+//! The environment of a job and `/proc` are read once; nothing is asked of anybody. Without a scheduler of jobs the launcher's name
+//! for what it started stands for the job's. *Source*: the manuals of Slurm, PBS, LSF
+//! and Flux for a job's name; the PMIx standard, Open MPI 4 and PALS for a launcher's, MPICH's Hydra for its address ([`crate::job`]);
+//! those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
 use penstock_wire::message::{MAX_COMMAND, MAX_PROGRAM_NAME, ProgramInfo};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Who started the job names it here.
 const JOBS: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
+/// Without such: so does the launcher name what it started.
+const LAUNCHES: [&str; 3] = ["PMIX_NAMESPACE", "PALS_APID", "OMPI_MCA_ess_base_jobid"];
 /// Ranks of all hosts.
 const RANKS: [&str; 4] = [
     "PMI_SIZE",
@@ -33,14 +37,26 @@ pub fn program() -> ProgramInfo {
 /// The same for another command than the one that started it.
 pub fn program_as(command: &[u8]) -> ProgramInfo {
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    of(|name| std::env::var_os(name), host.trim_ascii(), command)
+    let variable = |name: &str| std::env::var_os(name);
+    of(variable, crate::job::hydra, host.trim_ascii(), command)
 }
 
-fn of(get: impl Fn(&str) -> Option<OsString>, host: &[u8], command: &[u8]) -> ProgramInfo {
+/// `hydra`: where MPICH's launcher listens, if it is that.
+fn of(
+    get: impl Fn(&str) -> Option<OsString>,
+    hydra: impl FnOnce() -> Option<Vec<u8>>,
+    host: &[u8],
+    command: &[u8],
+) -> ProgramInfo {
     let set = |names: &[&str]| {
         let mut values = names.iter().filter_map(|name| get(name));
         values.find(|value| !value.is_empty())
     };
+    let launch = || {
+        let port = hydra().map(|port| [b"hydra ".as_slice(), &port].concat());
+        port.map(OsString::from_vec)
+    };
+    let job = set(&JOBS).or_else(|| set(&LAUNCHES)).or_else(launch);
     // Arguments end with zero bytes.
     let words = command.strip_suffix(b"\0").unwrap_or(command);
     let words: Vec<u8> = words
@@ -48,7 +64,7 @@ fn of(get: impl Fn(&str) -> Option<OsString>, host: &[u8], command: &[u8]) -> Pr
         .map(|b| if *b == 0 { b' ' } else { *b })
         .collect();
     ProgramInfo {
-        job: set(&JOBS).map_or(String::new(), |job| cut(job.as_bytes(), MAX_PROGRAM_NAME)),
+        job: job.map_or(String::new(), |job| cut(job.as_bytes(), MAX_PROGRAM_NAME)),
         host: cut(host, MAX_PROGRAM_NAME),
         command: cut(&words, MAX_COMMAND),
         ranks: set(&RANKS).and_then(|ranks| ranks.to_str()?.parse().ok()),
@@ -80,7 +96,8 @@ mod tests {
             "OMPI_COMM_WORLD_SIZE" => Some("64".into()),
             _ => None,
         };
-        let said = of(get, b"node1", b"./app\0-n\0a b\0");
+        let none = || None;
+        let said = of(get, none, b"node1", b"./app\0-n\0a b\0");
         let expected = ProgramInfo {
             job: "4711.head".into(),
             host: "node1".into(),
@@ -88,8 +105,16 @@ mod tests {
             ranks: Some(64),
         };
         assert_eq!(said, expected);
-        let nothing = of(|_| None, b"", b"");
+        let nothing = of(|_| None, none, b"", b"");
         assert_eq!(nothing, ProgramInfo::default());
+        // Without a scheduler the launcher's name for it: PMIx, Open MPI 4, MPICH's Hydra.
+        let pmix = |name: &str| (name == "PMIX_NAMESPACE").then(|| "prterun-a-7@1".into());
+        let port = || Some(b"node1:4001".to_vec());
+        assert_eq!(of(pmix, port, b"", b"").job, "prterun-a-7@1");
+        let four = |name: &str| (name == "OMPI_MCA_ess_base_jobid").then(|| "2790195201".into());
+        assert_eq!(of(four, none, b"", b"").job, "2790195201");
+        assert_eq!(of(|_| None, port, b"", b"").job, "hydra node1:4001");
+        assert_eq!(of(get, port, b"", b"").job, "4711.head");
         assert!(!program().command.is_empty() && program().too_long().is_none());
         let other = ProgramInfo {
             command: "mount /x".into(),
@@ -106,13 +131,20 @@ mod tests {
             vec![0xff; 1000],
             "ä".repeat(500).into_bytes(),
         ] {
-            let said = of(|_| Some("9".repeat(999).into()), &command, &command);
+            let said = of(
+                |_| Some("9".repeat(999).into()),
+                || None,
+                &command,
+                &command,
+            );
             assert!(said.too_long().is_none() && said.command.ends_with('…'));
             assert!(said.command.len() > MAX_COMMAND - 4);
             assert_eq!(said.ranks, None);
         }
         assert_eq!(
-            of(|_| None, b"", &[b'x'; MAX_COMMAND]).command.len(),
+            of(|_| None, || None, b"", &[b'x'; MAX_COMMAND])
+                .command
+                .len(),
             MAX_COMMAND
         );
     }

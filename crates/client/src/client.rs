@@ -4,6 +4,7 @@ use crate::connection_pool::ConnectionPool;
 use crate::descriptors::{DescriptorSlot, Descriptors};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
+use crate::file::ended;
 use crate::retry::{Backoff, Next, Retry};
 use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
@@ -13,6 +14,7 @@ use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
 use penstock_rpc::Caller;
 use penstock_rpc::deployment::Deployment;
+use penstock_trace::{Layer, Operation, sink};
 use penstock_wire::Role;
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, ProgramInfo, TraceContext,
@@ -103,6 +105,18 @@ impl Client {
         role: Role,
         options: ClientOptions,
     ) -> Result<Client> {
+        let client = Client::unconnected(deployment, who, role, options)?;
+        client.reach_meta()?;
+        Ok(client)
+    }
+
+    /// The same without reaching any server: for who asks each of them about itself, whether or not others answer.
+    pub fn unconnected(
+        deployment: &Deployment,
+        who: Identity,
+        role: Role,
+        options: ClientOptions,
+    ) -> Result<Client> {
         let local = |e: penstock_wire::Error| Error::Local {
             what: format!("deployment {}", deployment.name),
             kind: e.kind(),
@@ -129,7 +143,7 @@ impl Client {
                 id, address, caller, answer, limit, listed,
             ))
         };
-        let client = Client(Arc::new(Inner {
+        Ok(Client(Arc::new(Inner {
             meta: site(None, &deployment.meta.address),
             data: deployment
                 .servers
@@ -147,9 +161,7 @@ impl Client {
             notes: Notes::default(),
             mpi_call: AtomicU64::new(0),
             client_call: AtomicU64::new(0),
-        }));
-        client.reach_meta()?;
-        Ok(client)
+        })))
     }
 
     /// A place for one more descriptor of an object, if this client's share allows it.
@@ -217,7 +229,23 @@ impl Client {
             program: self.0.who.program,
             rank: self.0.who.rank,
             mpi_call: self.0.mpi_call.load(Relaxed),
-            client_call: self.0.client_call.fetch_add(1, Relaxed) + 1,
+            client_call: match sink::next_id() {
+                0 => self.0.client_call.fetch_add(1, Relaxed) + 1,
+                id => id,
+            },
+        }
+    }
+
+    /// The trace context of a call that is recorded, if calls are.
+    pub(crate) fn trace_of(&self, call: Option<&sink::Call>) -> TraceContext {
+        match call {
+            Some(call) => TraceContext {
+                program: self.0.who.program,
+                rank: self.0.who.rank,
+                mpi_call: self.0.mpi_call.load(Relaxed),
+                client_call: call.id(),
+            },
+            None => self.trace(),
         }
     }
 
@@ -320,6 +348,16 @@ impl Client {
                 waited: limit,
             });
         };
+        let recorded = Operation::from_name(operation).unwrap_or(Operation::CONTROL);
+        let recorded = sink::Call::begin(Layer::Client, recorded);
+        let reply = self.meta_until(operation, request);
+        ended(recorded, 0, &reply);
+        reply
+    }
+
+    /// The same, without a record.
+    fn meta_until(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
+        let meta = &self.0.meta;
         let mut retry = Retry::new(self.backoff());
         let mut call = self.meta_call(operation, request.clone());
         loop {
@@ -345,6 +383,28 @@ impl Client {
             operation,
             detail: format!("unexpected answer {reply:?}"),
         }
+    }
+
+    /// One question to a data server about itself: asked once, whatever else this client does.
+    pub(crate) fn ask(
+        &self,
+        site: &Arc<ConnectionPool>,
+        operation: &'static str,
+        request: &DataRequest,
+    ) -> Result<DataReply> {
+        let once = || {
+            let mut link = site.connect(operation)?;
+            let reply = link.call(operation, self.trace(), request)?;
+            site.put(link);
+            match reply {
+                DataReply::Error(e) => Err(site.unexpected(operation, DataReply::Error(e))),
+                reply => Ok(reply),
+            }
+        };
+        once().map_err(|fault: Fault| {
+            site.lost();
+            fault.into_final(&site.peer, operation)
+        })
     }
 
     /// One request that needs no open file to a data server. Must be idempotent.

@@ -166,36 +166,7 @@ impl Error {
         let errno = match self {
             Error::Unreachable { .. } => Errno::HOSTUNREACH,
             Error::Timeout { .. } => Errno::TIMEDOUT,
-            _ => match self.kind() {
-                ErrorKind::NotFound => Errno::NOENT,
-                ErrorKind::Exists => Errno::EXIST,
-                ErrorKind::NotDirectory => Errno::NOTDIR,
-                ErrorKind::IsDirectory => Errno::ISDIR,
-                ErrorKind::NotEmpty => Errno::NOTEMPTY,
-                ErrorKind::Permission
-                | ErrorKind::BadKey
-                | ErrorKind::BadCapability
-                | ErrorKind::ExpiredCapability => Errno::ACCESS,
-                ErrorKind::ReadOnly => Errno::ROFS,
-                ErrorKind::NoSpace => Errno::NOSPC,
-                ErrorKind::Quota => Errno::DQUOT,
-                ErrorKind::InvalidArgument => Errno::INVAL,
-                ErrorKind::TooLarge => Errno::FBIG,
-                ErrorKind::Malformed | ErrorKind::Version => Errno::PROTO,
-                ErrorKind::Damaged => Errno::BADMSG,
-                ErrorKind::LockTimeout => Errno::TIMEDOUT,
-                ErrorKind::LockLost => Errno::NOLCK,
-                ErrorKind::Busy => Errno::BUSY,
-                ErrorKind::Unsupported => Errno::OPNOTSUPP,
-                ErrorKind::Io | ErrorKind::NoSession => Errno::IO,
-                ErrorKind::ShuttingDown => Errno::SHUTDOWN,
-                ErrorKind::NotOwner => Errno::PERM,
-                ErrorKind::NameTooLong => Errno::NAMETOOLONG,
-                ErrorKind::Loop => Errno::LOOP,
-                ErrorKind::TooManyLinks => Errno::MLINK,
-                ErrorKind::NoAttribute => Errno::NODATA,
-                ErrorKind::NotText => Errno::ILSEQ,
-            },
+            _ => return self.kind().errno(),
         };
         errno.raw_os_error()
     }

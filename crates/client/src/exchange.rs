@@ -24,6 +24,7 @@ use penstock_datatype::Pattern;
 use penstock_host::net::poll;
 use penstock_host::time::now;
 use penstock_layout::ServerIndex;
+use penstock_trace::{Layer, sink};
 use penstock_wire::message::{LockId, TraceContext};
 use rustix::event::{PollFd, PollFlags};
 use std::collections::VecDeque;
@@ -75,6 +76,8 @@ pub(crate) struct Exchange<'f, 'm, 'a> {
     stretches: Vec<Stretch>,
     scratch: Scratch,
     touched: Vec<ServerIndex>,
+    /// Offset in the file, for the trace.
+    begins: u64,
 }
 
 impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
@@ -103,7 +106,15 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             stretches: Vec::new(),
             scratch: Scratch::default(),
             touched: Vec::new(),
+            begins: 0,
         }
+    }
+
+    /// As a part of this call, which begins at offset `begins` of the file.
+    pub fn of(mut self, call: Option<sink::Call>, begins: i64) -> Self {
+        self.common.call = call;
+        self.begins = begins.max(0).cast_unsigned();
+        self
     }
 
     fn operation(&self) -> &'static str {
@@ -146,6 +157,14 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
         self.release();
         self.account();
+        if let Some(call) = self.common.call.take() {
+            let direct = self.direct.bytes_read + self.direct.bytes_written;
+            call.end(sink::Outcome {
+                offset: self.begins,
+                bytes: self.common.bytes + direct,
+                error: self.failed.as_ref().map_or(0, Error::errno),
+            });
+        }
         match self.failed {
             Some(e) => Err(e),
             None => Ok(self.total),
@@ -311,6 +330,8 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
 
     /// Moves the operation's bytes on one server through a descriptor, if one is granted.
     fn shortcut(&mut self, op: u32, server: ServerIndex) -> Result<bool> {
+        let write = self.common.is_write();
+        let stored = self.common.below(op, server, Layer::Store, write);
         let at = self.common.ops.get(op);
         let done = self.file.direct(
             server,
@@ -323,6 +344,13 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         let Some(done) = done else {
             return Ok(false);
         };
+        if let Some((call, offset)) = stored {
+            call.end(sink::Outcome {
+                offset,
+                bytes: done.bytes,
+                error: 0,
+            });
+        }
         self.direct.requests += 1;
         if self.common.is_write() {
             self.direct.bytes_written += done.bytes;

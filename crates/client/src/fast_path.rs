@@ -16,6 +16,7 @@ use crate::stats::Form;
 use penstock_datatype::Pattern;
 use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};
 use penstock_store::{Mapped, Object, StoreError};
+use penstock_trace::{Layer, Operation, sink};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
@@ -58,9 +59,20 @@ impl OpenFile {
         if !guard(&self.locks).is_empty() {
             return false;
         }
-        let trace = self.client.trace();
+        let operation = if write {
+            Operation::WRITE
+        } else {
+            Operation::READ
+        };
+        // Where it cannot be done so, the general path records the call.
+        let call = self.begin_call(operation);
+        let trace = self.client.trace_of(call.as_ref());
         let mut requests = 0;
         for share in span.shares() {
+            let site = self.layout.servers[share.server.0 as usize].0;
+            let stored = call
+                .as_ref()
+                .and_then(|call| call.below(Layer::Store, operation, site));
             let grant = self.grant(share.server, trace);
             let Some(grant) = grant.filter(|grant| grant.is_writable() || !write) else {
                 return false;
@@ -69,10 +81,25 @@ impl OpenFile {
             if !matches!(done, Some(Ok(true))) {
                 return false;
             }
+            grant.count(write, share.len());
             if write {
                 self.notes[share.server.0 as usize].wrote(grant.taken(), len as u64);
             }
+            if let Some(stored) = stored {
+                stored.end(sink::Outcome {
+                    offset: share.object.0,
+                    bytes: share.len(),
+                    error: 0,
+                });
+            }
             requests += 1;
+        }
+        if let Some(call) = call {
+            call.end(sink::Outcome {
+                offset,
+                bytes: len as u64,
+                error: 0,
+            });
         }
         for counters in self.counters() {
             counters.fast_path(write, requests, len as u64);
@@ -158,6 +185,12 @@ impl Share<'_> {
         (self.unit.saturating_add(stripe)..self.span.end)
             .step_by(usize::try_from(stripe).unwrap_or(usize::MAX))
             .map(|unit| self.piece(unit))
+    }
+
+    /// Bytes of all its pieces.
+    fn len(&self) -> u64 {
+        let all = std::iter::once(self.piece(self.unit)).chain(self.others());
+        all.map(|piece| piece.len() as u64).sum()
     }
 
     fn is_one_piece(&self) -> bool {

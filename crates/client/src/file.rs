@@ -9,6 +9,7 @@ use crate::open_file::{OpenFile, Origin};
 use crate::stats::{Form, Stats};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{FileId, Layout, ServerIndex};
+use penstock_trace::{Layer, Operation, sink};
 use penstock_wire::message::{Attributes, CreateOptions, DataRequest, MetaReply, MetaRequest};
 use std::iter;
 use std::sync::Arc;
@@ -63,6 +64,16 @@ impl Client {
 impl File {
     pub(crate) fn open(client: &Client, path: &str, how: &OpenOptions) -> Result<File> {
         let path = crate::path::normalise(path)?;
+        let mut call = sink::Call::begin(Layer::Client, Operation::OPEN);
+        let opened = File::open_named(client, path, how);
+        if let (Some(call), Ok(file)) = (&mut call, &opened) {
+            call.about(&file.0.path, file.0.id.0);
+        }
+        ended(call, 0, &opened);
+        opened
+    }
+
+    fn open_named(client: &Client, path: String, how: &OpenOptions) -> Result<File> {
         let reply = client.meta(
             "open",
             &MetaRequest::Open {
@@ -226,22 +237,31 @@ impl File {
         let file = &*self.0;
         let mut first = accesses.next();
         let held = first.as_ref().and_then(|(_, access)| file.held(access));
-        let mut all = iter::from_fn(|| first.take().or_else(|| accesses.next()));
-        let trace = file.client.trace();
-        // Under a lock the connections are the lock's own, so nothing is taken from other calls. A call that waits for
-        // the lock cannot keep its holder from continuing.
+        let operation = match memory {
+            Memory::Into(_) => Operation::READ,
+            Memory::From(_) => Operation::WRITE,
+        };
+        let begins = first.as_ref().map_or(0, |(_, access)| access.bounds().0);
+        let call = file.begin_call(operation);
+        let trace = file.client.trace_of(call.as_ref());
+        // Under a lock the connections are the lock's own, so nothing is taken from other calls, and a
+        // call that waits for the lock cannot keep its holder from going on.
         let (_busy, _permit) = match &held {
             Some(held) => (Some(held.enter()), None),
             None => (None, Some(file.client.permit()?)),
         };
-        Exchange::new(file, held.as_deref(), form, memory, trace).run(&mut all)
+        let mut all = iter::from_fn(|| first.take().or_else(|| accesses.next()));
+        let exchange = Exchange::new(file, held.as_deref(), form, memory, trace);
+        exchange.of(call, begins).run(&mut all)
     }
 
     /// Length in bytes: the largest that any server's object implies.
     pub fn len(&self) -> Result<u64> {
         let _permit = self.0.client.permit()?;
-        let lens = self.0.object_lens(self.0.client.trace())?;
-        Ok(self.0.len_of(&lens))
+        let call = self.0.begin_call(Operation::STAT);
+        let lens = self.0.object_lens(self.0.client.trace_of(call.as_ref()));
+        ended(call, 0, &lens);
+        Ok(self.0.len_of(&lens?))
     }
 
     /// Whether the file has no bytes.
@@ -254,8 +274,9 @@ impl File {
     pub fn set_len(&self, len: u64) -> Result<()> {
         let file = &*self.0;
         file.may("set the length", file.write)?;
-        let trace = file.client.trace();
-        // Truncation to nothing is always a truncation.
+        let call = file.begin_call(Operation::RESIZE);
+        let trace = file.client.trace_of(call.as_ref());
+        // To nothing is always a cut.
         let longer = len > 0 && {
             let _permit = file.client.permit()?;
             file.len_of(&file.object_lens(trace)?) < len
@@ -269,8 +290,10 @@ impl File {
                 handle,
                 len: file.layout.object_len(len, i),
             }
-        })?;
-        file.all_done("set the length", replies)
+        });
+        let done = replies.and_then(|replies| file.all_done("set the length", replies));
+        ended(call, len, &done);
+        done
     }
 
     /// Makes the file at least `len` bytes long (with a hole). Never truncates, whatever others write or extend.
@@ -278,17 +301,30 @@ impl File {
         let file = &*self.0;
         file.may("extend", file.write)?;
         let _permit = file.client.permit()?;
-        let replies = file.call_each("extend", file.client.trace(), true, |i, handle| {
-            DataRequest::Extend {
-                handle,
-                len: file.layout.object_len(len, i),
-            }
-        })?;
-        file.all_done("extend", replies)
+        let call = file.begin_call(Operation::RESIZE);
+        let trace = file.client.trace_of(call.as_ref());
+        let replies = file.call_each("extend", trace, true, |i, handle| DataRequest::Extend {
+            handle,
+            len: file.layout.object_len(len, i),
+        });
+        let done = replies.and_then(|replies| file.all_done("extend", replies));
+        ended(call, len, &done);
+        done
     }
 
     /// Gets the attributes of the file's path again.
     pub fn refresh(&self) -> Result<Attributes> {
         self.0.client.attributes(&self.0.path)
+    }
+}
+
+/// A call that moved no bytes of its own is over.
+pub(crate) fn ended<T>(call: Option<sink::Call>, offset: u64, result: &Result<T>) {
+    if let Some(call) = call {
+        call.end(sink::Outcome {
+            offset,
+            bytes: 0,
+            error: result.as_ref().err().map_or(0, crate::error::Error::errno),
+        });
     }
 }

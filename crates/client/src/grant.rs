@@ -91,6 +91,11 @@ impl Grant {
         Some(outcome)
     }
 
+    /// An access has moved so many bytes: the server looks there.
+    pub fn count(&self, write: bool, bytes: u64) {
+        self.page.count(write, bytes);
+    }
+
     /// The incarnation that takes its writes.
     pub fn taken(&self) -> Taken {
         self.taken

@@ -101,7 +101,7 @@ fn find(
     group: impl Fn() -> Option<Vec<u8>>,
 ) -> Option<u64> {
     let named = |name: &str| Some([name.as_bytes(), &get(name)?].concat());
-    let hydra = || ancestors.take(ANCESTORS).find_map(|line| port(&line));
+    let hydra = || listening(ancestors);
     let job = || JOBS.iter().find_map(|name| named(name));
     let slurm = || Some([named(SLURM[0])?, named(SLURM[1])?].concat());
     let single = || {
@@ -115,6 +115,15 @@ fn find(
     let name = named(PMIX).or_else(hydra).or_else(job).or_else(slurm);
     name.or_else(single)?.hash(&mut hash);
     Some(number(hash.finish()))
+}
+
+/// Where the `mpiexec` of MPICH listens that has started this process, if it was that: `host:port`.
+pub(crate) fn hydra() -> Option<Vec<u8>> {
+    listening(ancestors(std::process::id()))
+}
+
+fn listening(ancestors: impl Iterator<Item = Vec<u8>>) -> Option<Vec<u8>> {
+    ancestors.take(ANCESTORS).find_map(|line| port(&line))
 }
 
 /// The port in a command line whose words end with zero bytes, as `/proc` has them.

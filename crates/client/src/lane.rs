@@ -14,6 +14,7 @@ use crate::memory::Stretch;
 use crate::operations::{Common, KnownLoops};
 use crate::plan::FileRegions;
 use penstock_layout::ServerIndex;
+use penstock_trace::{Layer, sink};
 use penstock_wire::frame::{self, Envelope, HEADER_LEN, Header, Limits};
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, Handle, LockId, MAX_PAYLOAD, WireError,
@@ -52,6 +53,21 @@ struct Sub {
     inline: bool,
     /// The answer came before all of the request had been built.
     early: Option<DataReply>,
+    /// The request in the trace, and the offset in its object.
+    recorded: Option<Box<(sink::Call, u64)>>,
+}
+
+impl Sub {
+    /// Its answer is here.
+    fn over(&mut self, error: i32) {
+        if let Some((call, offset)) = self.recorded.take().map(|recorded| *recorded) {
+            call.end(sink::Outcome {
+                offset,
+                bytes: self.moved,
+                error,
+            });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -273,6 +289,7 @@ impl Lane {
             weight,
             inline: false,
             early: None,
+            recorded: None,
         });
     }
 
@@ -327,6 +344,10 @@ impl Lane {
         let body = if first {
             common.requests += 1;
             self.requests += 1;
+            if common.call.is_some() && sub.recorded.is_none() {
+                let begun = common.below(sub.op, self.server, Layer::Request, is_write);
+                sub.recorded = begun.map(Box::new);
+            }
             let shape = &common.ops.get(sub.op).shape;
             if let FileRegions::Loop { pattern, .. } = shape
                 && (sub.inline || self.known.is_new(pattern.tile.hash().0))
@@ -669,6 +690,7 @@ impl Lane {
                 }
                 _ => {
                     self.weight -= sub.weight;
+                    sub.over(e.kind.errno());
                     events.push(Event::Refused(e));
                     return Ok(());
                 }
@@ -682,6 +704,7 @@ impl Lane {
         };
         common.bytes += sub.moved;
         self.moved += sub.moved;
+        sub.over(0);
         self.weight -= sub.weight;
         self.redone = 0;
         events.push(Event::Answered { op: sub.op, short });

@@ -4,6 +4,7 @@
 use crate::fault::Fault;
 use crate::file::File;
 use crate::unsynced::Taken;
+use penstock_trace::{Operation, sink};
 use penstock_wire::message::{DataReply, DataRequest};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,7 +22,8 @@ impl File {
         if !site.is_local() {
             return Err("its server is on another host".into());
         }
-        let trace = file.client.trace();
+        let call = file.begin_call(Operation::LENT);
+        let trace = file.client.trace_of(call.as_ref());
         let _permit = file.client.permit().map_err(|e| e.to_string())?;
         let asked = || -> std::result::Result<_, Fault> {
             let mut link = site.connect(LEND)?;
@@ -44,7 +46,12 @@ impl File {
             site.put(link);
             Ok(lent.ok_or_else(|| "no descriptor came".to_owned()))
         };
-        match asked() {
+        let asked = asked();
+        // What the kernel does with it from now on is not recorded.
+        if let (Some(call), Ok(Ok(_))) = (call, &asked) {
+            call.end(sink::Outcome::default());
+        }
+        match asked {
             Ok(answer) => answer,
             Err(Fault::Away(reason)) => Err(reason),
             Err(Fault::Final(e)) => Err(e.to_string()),

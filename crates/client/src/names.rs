@@ -6,13 +6,25 @@ use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::path::normalise;
 use penstock_wire::message::{
-    Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
-    MetaStatus, Programs, SLOTS,
+    Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, LedgerStatus, MetaReply,
+    MetaRequest, MetaStatus, Programs, SLOTS,
 };
 use std::sync::Arc;
 
 /// Entries of one page of a directory.
 const PAGE: u32 = 1024;
+
+/// The question of a server about itself, in messages.
+const STATUS: &str = "status";
+
+fn said(site: &ConnectionPool, reply: DataReply) -> Result<DataStatus> {
+    match reply {
+        DataReply::Status(status) => Ok(*status),
+        other => Err(site
+            .unexpected(STATUS, other)
+            .into_final(&site.peer, STATUS)),
+    }
+}
 
 /// Attributes and size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,21 +298,30 @@ impl Client {
             .collect()
     }
 
-    /// One data server's status. Threads may ask several at once.
+    /// What one data server says of itself, asked once. Threads may ask several at once.
     pub fn data_status_of(&self, server: penstock_layout::ServerId) -> Result<DataStatus> {
         match self.data_sites().find(|(id, _)| *id == server) {
-            Some((_, site)) => self.status_of(site),
+            Some((_, site)) => said(site, self.ask(site, STATUS, &DataRequest::Status)?),
             None => Err(Error::Invalid(format!("no data server {}", server.0))),
         }
     }
 
-    fn status_of(&self, site: &Arc<ConnectionPool>) -> Result<DataStatus> {
-        match self.data(site, "status", &DataRequest::Status)? {
-            DataReply::Status(status) => Ok(*status),
+    /// Who loads one data server: all programs for administrators, else one's own.
+    pub fn ledger_of(&self, server: penstock_layout::ServerId) -> Result<LedgerStatus> {
+        const OPERATION: &str = "ask for the ledger";
+        let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {
+            return Err(Error::Invalid(format!("no data server {}", server.0)));
+        };
+        match self.ask(site, OPERATION, &DataRequest::Ledger)? {
+            DataReply::Ledger(ledger) => Ok(*ledger),
             other => Err(site
-                .unexpected("status", other)
-                .into_final(&site.peer, "status")),
+                .unexpected(OPERATION, other)
+                .into_final(&site.peer, OPERATION)),
         }
+    }
+
+    fn status_of(&self, site: &Arc<ConnectionPool>) -> Result<DataStatus> {
+        said(site, self.data(site, STATUS, &DataRequest::Status)?)
     }
 
     /// Asks the metadata server to end (administrators).

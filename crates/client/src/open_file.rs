@@ -17,13 +17,14 @@ use penstock_host::thread::sleep;
 use penstock_host::time::now;
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_store::Object;
+use penstock_trace::{Layer, Operation, sink};
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, ErrorKind, Handle, MetaReply, MetaRequest,
     NodeReply, NodeRequest, TraceContext, User,
 };
 use std::iter;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What the clones of a [`crate::File`] share.
@@ -50,6 +51,8 @@ pub(crate) struct OpenFile {
     /// A kernel writes by this handle.
     pub written_by_kernel: AtomicBool,
     pub counters: Counters,
+    /// Its number in this process's trace.
+    traced: OnceLock<u32>,
     /// What was attached for this file lasts as long as this does.
     open: Arc<()>,
 }
@@ -99,6 +102,18 @@ fn ended(ends: Option<Instant>) -> bool {
 }
 
 impl OpenFile {
+    /// A call on this file begins; `None`: it is not recorded.
+    #[inline(always)]
+    pub fn begin_call(&self, operation: Operation) -> Option<sink::Call> {
+        let mut call = sink::Call::begin(Layer::Client, operation)?;
+        let number = self.traced.get_or_init(|| {
+            call.about(&self.path, self.id.0);
+            call.file()
+        });
+        call.about_number(*number);
+        Some(call)
+    }
+
     /// A file that the metadata server has opened for (reading, writing).
     pub fn new(
         client: &Client,
@@ -131,6 +146,7 @@ impl OpenFile {
             notes,
             written_by_kernel: AtomicBool::new(false),
             counters: Counters::default(),
+            traced: OnceLock::new(),
             open: Arc::default(),
         })
     }

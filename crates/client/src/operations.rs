@@ -2,6 +2,7 @@
 use crate::memory::{Memory, Stretch};
 use crate::plan::FileRegions;
 use penstock_layout::{Layout, ServerIndex};
+use penstock_trace::{Layer, Operation, sink};
 use penstock_wire::message::TraceContext;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,6 +90,8 @@ pub(crate) struct Common<'m, 'a> {
     /// Memory pieces are large enough for vectored calls.
     pub coarse: bool,
     pub trace: TraceContext,
+    /// The call that all of this is part of, if it is recorded.
+    pub call: Option<sink::Call>,
     /// Requests that have been built, loops among them sent in full, and bytes moved.
     pub requests: u64,
     pub loops_sent: u64,
@@ -106,12 +109,37 @@ impl<'m, 'a> Common<'m, 'a> {
             coarse: memory.is_coarse(),
             memory,
             trace,
+            call: None,
             requests: 0,
             loops_sent: 0,
             bytes: 0,
             runs: Vec::new(),
             stretches: Vec::new(),
         }
+    }
+
+    /// What the call does at one server for operation `op` begins now, if the call is recorded; and where in the object.
+    pub fn below(
+        &mut self,
+        op: u32,
+        server: ServerIndex,
+        layer: Layer,
+        write: bool,
+    ) -> Option<(sink::Call, u64)> {
+        let call = self.call.as_ref()?;
+        let operation = if write {
+            Operation::WRITE
+        } else {
+            Operation::READ
+        };
+        let begun = call.below(layer, operation, self.layout.servers[server.0 as usize].0)?;
+        let mut offset = 0;
+        let shape = &self.ops.get(op).shape;
+        shape.pieces(&self.layout, server, 0, |object, _, _| {
+            offset = object;
+            false
+        });
+        Some((begun, offset))
     }
 
     pub fn is_write(&self) -> bool {

@@ -146,6 +146,9 @@ impl OpenFile {
         if let FileRegions::Loop { pattern, .. } = shape
             && let Some(outcome) = self.execute(&grant, server, pattern, at, memory, scratch)
         {
+            if let Concluded::Done(done) = &outcome {
+                grant.count(write, done.bytes);
+            }
             return self.concluded(server, write.then_some(grant.taken()), outcome);
         }
         let coarse = memory.is_coarse();
@@ -177,6 +180,9 @@ impl OpenFile {
         } = direct;
         ranges.clear();
         scratch.ranges = ranges;
+        if matches!(outcome, Outcome::Going | Outcome::Short) {
+            grant.count(write, done.bytes);
+        }
         self.concluded(
             server,
             write.then_some(grant.taken()),

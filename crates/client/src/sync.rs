@@ -1,6 +1,7 @@
 //! Sync: the servers of a file sync at the same time.
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::file::{File, ended};
+use penstock_trace::Operation;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,10 +30,13 @@ impl File {
         let file = &*self.0;
         let _permit = file.client.permit()?;
         let before: Vec<u64> = file.notes.iter().map(|note| note.before_sync()).collect();
-        let trace = file.client.trace();
+        let call = file.begin_call(Operation::SYNC);
+        let trace = file.client.trace_of(call.as_ref());
         let replies = file.call_each("sync", trace, false, |_, handle| DataRequest::Sync {
             handle,
-        })?;
+        });
+        ended(call, 0, &replies);
+        let replies = replies?;
         let mut lost = Vec::new();
         for (i, reply) in replies.into_iter().enumerate() {
             let (site, note) = (&file.sites[i], &file.notes[i]);

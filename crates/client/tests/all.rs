@@ -16,3 +16,4 @@ mod names;
 mod once;
 mod restart;
 mod revoked;
+mod traced;

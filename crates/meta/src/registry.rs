@@ -1,20 +1,21 @@
 //! The list of programs that use the deployment: user, host, job and command of each.
 //!
-//! *Problem*: requests carry the number of their program, which does not tell who runs it. *Idea*: the processes of a
-//! program register once on each connection ([`ProgramInfo`]). All of one user, program and host are one row, which
-//! ends with the last of these connections. So nothing is stored: after a restart rows return with the connections.
-//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Without space, the user's least
-//! recently used row is dropped; if the user has none, anybody's. *Source*: docs/decisions/0033.
+//! *Problem*: requests carry the number of their program, which tells nobody whose it is. *Idea*: the processes of a program
+//! tell once on each connection ([`ProgramInfo`]); all of one user, program and host are one row, which ends with the last of
+//! these connections. So nothing has to be stored: after a restart rows come back with the connections.
+//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Where there is no room, the user's
+//! row that has been idle for longest makes some; where he has none, anybody's. The [`MAX_FORMER`] programs that ended last keep their names,
+//! for whoever asks later what loaded the servers. *Source*: docs/decisions/0033.
 //!
 //! A plain state machine: times are passed in.
 use crate::error::{Result, error};
 use penstock_rpc::share::Share;
 use penstock_wire::message::{
-    ErrorKind, MAX_COMMAND, MAX_PROGRAM_NAME, MAX_PROGRAMS, ProgramInfo, ProgramRow,
+    ErrorKind, MAX_COMMAND, MAX_FORMER, MAX_PROGRAM_NAME, MAX_PROGRAMS, ProgramInfo, ProgramRow,
     ProgramTraffic, Programs, Report, Traffic,
 };
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// A report is current for this long: two may be lost before its figures are dropped.
@@ -24,7 +25,7 @@ const TRAFFIC: usize = 48;
 /// Bytes of the longest encoded row: three texts, and numbers of ten bytes each.
 const ROW: usize = 2 * MAX_PROGRAM_NAME + MAX_COMMAND + 128;
 /// Upper bound of a list.
-pub const MAX_REPLY: usize = (ROW + TRAFFIC) * (MAX_PROGRAMS + 1);
+pub const MAX_REPLY: usize = (ROW + TRAFFIC) * (MAX_PROGRAMS + 1) + ROW * MAX_FORMER;
 const _: () = assert!(MAX_REPLY < penstock_wire::message::MAX_BODY * 3 / 4);
 
 /// A program's processes on a host: user, program, host.
@@ -57,6 +58,8 @@ pub struct Registry {
     rows: BTreeMap<Key, Row>,
     /// The newest report of each data server.
     reports: BTreeMap<u32, (Duration, Report)>,
+    /// Programs that have ended, the newest first, and when.
+    former: VecDeque<(Key, ProgramInfo, Duration)>,
     share: Share,
     next: u64,
 }
@@ -66,6 +69,7 @@ impl Default for Registry {
         Registry {
             rows: BTreeMap::new(),
             reports: BTreeMap::new(),
+            former: VecDeque::new(),
             share: Share::elastic(MAX_PROGRAMS, "programs in the list", "end some"),
             next: 0,
         }
@@ -98,8 +102,9 @@ impl Registry {
             let Some(victim) = self.idlest(payer) else {
                 return Err(e);
             };
-            self.remove(&victim);
+            self.remove(&victim, now);
         }
+        self.former.retain(|(former, ..)| *former != key);
         self.share.take(payer);
         let serial = self.next;
         self.next += 1;
@@ -126,21 +131,23 @@ impl Registry {
             .map(|(key, _)| key.clone())
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &Key, now: Duration) {
         if let Some(row) = self.rows.remove(key) {
             self.share.give_back(row.payer);
+            self.former.truncate(MAX_FORMER - 1);
+            self.former.push_front((key.clone(), row.info, now));
         }
     }
 
     /// The connection has ended.
-    pub fn leave(&mut self, place: &RowShare) {
+    pub fn leave(&mut self, now: Duration, place: &RowShare) {
         let row = self.rows.get_mut(&place.key);
         let Some(row) = row.filter(|row| row.serial == place.serial) else {
             return;
         };
         row.connections -= 1;
         if row.connections == 0 {
-            self.remove(&place.key);
+            self.remove(&place.key, now);
         }
     }
 
@@ -155,12 +162,20 @@ impl Registry {
             info: row.info.clone(),
             age_ms: milliseconds(now.saturating_sub(row.since)),
         });
+        let former = self.former.iter().filter(|(key, ..)| seen(key.0));
+        let former = former.map(|(key, info, ended)| ProgramRow {
+            program: key.1,
+            uid: key.0,
+            info: info.clone(),
+            age_ms: milliseconds(now.saturating_sub(*ended)),
+        });
         let (mut traffic, others) = self.traffic(now);
         traffic.retain(|row| seen(row.uid));
         traffic.sort_by_key(|row| Reverse(row.traffic.bytes()));
         traffic.truncate(MAX_PROGRAMS);
         Programs {
             rows: rows.collect(),
+            former: former.collect(),
             traffic,
             others: match of {
                 None => others,
@@ -257,16 +272,16 @@ mod tests {
         let ages: Vec<u64> = seen.rows.iter().map(|row| row.age_ms).collect();
         assert_eq!((ages, seen.all), (vec![3000, 2000], false));
         assert!(registry.list(NOW, None).all);
-        registry.leave(&one);
+        registry.leave(NOW, &one);
         assert_eq!(registry.rows.len(), 3);
-        registry.leave(&two);
-        // A reference is valid once; a later row of the same program is another one.
+        registry.leave(NOW, &two);
+        // A connection leaves once; a later row of the same program is not its own.
         let again = registry.register(NOW, alice, 1, on("a")).unwrap();
-        registry.leave(&two);
+        registry.leave(NOW, &two);
         assert_eq!(registry.rows.len(), 3);
         [other, bob, again]
             .iter()
-            .for_each(|place| registry.leave(place));
+            .for_each(|place| registry.leave(NOW, place));
         assert_eq!((registry.rows.len(), registry.share.held()), (0, 0));
     }
 
@@ -288,8 +303,8 @@ mod tests {
             (2 * MAX_PROGRAMS - (held - 1)) as u64,
             "the newest stay"
         );
-        registry.leave(&bob);
-        // A user without a share takes all rows, and then the least recently used of all.
+        registry.leave(NOW, &bob);
+        // Whom no share bounds takes the whole, and then the idlest of all.
         for program in 0..MAX_PROGRAMS as u64 {
             registry
                 .register(after(10_000), (0, None), program, on("a"))
@@ -361,6 +376,25 @@ mod tests {
             rows.collect::<Vec<_>>(),
             [(Some(7), after(5)), (Some(8), NOW)]
         );
+    }
+
+    #[test]
+    fn programs_that_ended_keep_their_names_for_their_users() {
+        let mut registry = Registry::default();
+        let alice = (7, Some(7));
+        for program in 0..=MAX_FORMER as u64 {
+            let place = registry.register(NOW, alice, program, on("a")).unwrap();
+            registry.leave(after(program), &place);
+        }
+        let seen = registry.list(after(300), Some(7)).former;
+        assert_eq!(seen.len(), MAX_FORMER);
+        let ends = [&seen[0], &seen[MAX_FORMER - 1]].map(|row| (row.program, row.age_ms));
+        assert_eq!(ends, [(256, 44_000), (1, 299_000)]);
+        assert!(registry.list(NOW, Some(8)).former.is_empty());
+        // One that comes back is no former one.
+        registry.register(NOW, alice, 9, on("a")).unwrap();
+        let seen = registry.list(NOW, None);
+        assert!(seen.former.iter().all(|row| row.program != 9) && seen.rows.len() == 1);
     }
 
     #[test]

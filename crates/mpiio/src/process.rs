@@ -348,6 +348,10 @@ impl Process {
         if let Some(wrong) = &self.environment.wrong {
             return Err(Error::new(ErrorClass::Arg, wrong.clone()));
         }
+        penstock_trace::sink::attach(
+            self.environment.program,
+            u32::try_from(rank).unwrap_or(u32::MAX),
+        );
         match self.environment.claim(path) {
             Some(Claim::Direct(path))
                 if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) =>

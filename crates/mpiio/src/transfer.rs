@@ -26,6 +26,7 @@ use crate::stats::Record;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
 use penstock_host::time;
+use penstock_trace::{Layer, Operation, sink};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -103,6 +104,40 @@ impl Inner {
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
         self.file_system.begin_call();
+        let call = self.recorded(turn.is_some(), buffer.direction());
+        let begins = prepared.as_ref().map_or(0, |p| p.pattern.bounds().0);
+        let outcome = self.perform_it(prepared, turn, buffer);
+        if let Some(call) = call {
+            call.end(sink::Outcome {
+                offset: begins.max(0).cast_unsigned(),
+                bytes: *outcome.as_ref().unwrap_or(&0),
+                error: outcome.as_ref().err().map_or(0, |e| e.class as i32),
+            });
+        }
+        outcome
+    }
+
+    /// The MPI call, where calls are recorded. A library that sees the program's call itself knows it by its exact name; then
+    /// it is open already.
+    #[inline(always)]
+    fn recorded(&self, collective: bool, direction: Op) -> Option<sink::Call> {
+        let operation = match (direction, collective) {
+            (Op::Read, true) => Operation::MPI_READ_ALL,
+            (Op::Read, false) => Operation::MPI_READ,
+            (Op::Write, true) => Operation::MPI_WRITE_ALL,
+            (Op::Write, false) => Operation::MPI_WRITE,
+        };
+        let mut call = sink::Call::begin(Layer::MpiIo, operation)?;
+        call.about(&self.path, self.handle.identity(false).1);
+        Some(call)
+    }
+
+    fn perform_it(
+        &self,
+        prepared: Result<Prepared>,
+        turn: Option<&Turn<'_>>,
+        buffer: &mut Buffer<'_, '_>,
+    ) -> Result<u64> {
         let manner = match turn {
             Some(turn) => self.manner(turn, buffer.direction()),
             None => Manner::Independent,

@@ -22,10 +22,14 @@
 //! The kernel puts the server to sleep only if `active` still has the value that the server saw. *Why the I/O has
 //! ended.* The decrement follows the system call's return on the same thread.
 //!
-//! The server's wait is bounded. A client that has died, or whose connection has ended, counts as inactive
-//! ([`GrantPage::retire`]): its system calls ended before the kernel closed its socket. So a client closes a connection
-//! only after [`GrantPage::quiesce`] on every grant of that connection. The page is a sealed memfd: a client cannot
-//! shrink it while the server uses it.
+//! The server's wait is bounded. A client that has died, or whose connection has ended, counts as
+//! inactive ([`GrantPage::retire`]): its system calls were over before the kernel closed its socket. So a client ends
+//! a connection only after [`GrantPage::quiesce`] on every grant it got there.
+//! The page is a sealed memfd: a client cannot make it shorter under the server's feet.
+//!
+//! *What is moved* past the server the client adds up in the same page, on a cache line of its own ([`GrantPage::count`]), and the server
+//! reads it when it wants to know ([`GrantPage::moved`]). No message is sent for it, and a client that is killed has told what it moved. A client that lies
+//! changes its own figures alone.
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -34,17 +38,40 @@ use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 /// Bytes of a grant page.
 const PAGE: usize = 4096;
 
-/// The two shared words.
+/// The two shared words, and what the client counts.
 #[repr(C)]
 struct Words {
     revoked: AtomicU32,
     active: AtomicU32,
+    counts: Counts,
+}
+
+/// Of the client alone, so on a cache line that the server seldom looks at.
+#[repr(C, align(64))]
+struct Counts {
+    requests: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+/// What a client says that it moved under a grant, since it has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Accesses.
+    pub requests: u64,
+    /// Bytes.
+    pub read: u64,
+    /// Bytes.
+    pub written: u64,
 }
 
 /// One side's mapping of a grant page.
@@ -129,7 +156,15 @@ impl GrantPage {
         Some(operation)
     }
 
-    /// Whether the grant was revoked: use requests, and ask for a new grant later.
+    /// An access under the grant has moved so many bytes.
+    pub fn count(&self, write: bool, bytes: u64) {
+        let counts = &self.words().counts;
+        counts.requests.fetch_add(1, Relaxed);
+        let moved = if write { &counts.written } else { &counts.read };
+        moved.fetch_add(bytes, Relaxed);
+    }
+
+    /// The grant is over: use requests, and ask for a new one later.
     pub fn is_revoked(&self) -> bool {
         self.words().revoked.load(SeqCst) != 0
     }
@@ -142,6 +177,16 @@ impl GrantPage {
     }
 
     // ---- server ----
+
+    /// What the client says that it moved.
+    pub fn moved(&self) -> Moved {
+        let counts = &self.words().counts;
+        Moved {
+            requests: counts.requests.load(Relaxed),
+            read: counts.read.load(Relaxed),
+            written: counts.written.load(Relaxed),
+        }
+    }
 
     /// Forbids new operations. Follow with [`GrantPage::wait_inactive`].
     pub fn revoke(&self) {
@@ -247,6 +292,24 @@ mod tests {
             assert!(waiter.join().unwrap());
         });
         assert!(client.enter().is_none());
+    }
+
+    #[test]
+    fn the_server_sees_what_the_client_has_counted() {
+        let (server, client) = pair();
+        client.count(true, 100);
+        client.count(false, 7);
+        client.count(false, 0);
+        let moved = Moved {
+            requests: 3,
+            read: 7,
+            written: 100,
+        };
+        assert_eq!(server.moved(), moved);
+        // Also of a client that is gone.
+        drop(client);
+        server.retire();
+        assert_eq!(server.moved(), moved);
     }
 
     #[test]

@@ -149,6 +149,11 @@ impl Access {
         }
     }
 
+    /// What of the object the whole access can touch.
+    pub(crate) fn bounds(&self) -> Range<u64> {
+        self.bounds.clone()
+    }
+
     /// Bytes of the access on this server, if they are known.
     pub(crate) fn share(&self) -> Option<u64> {
         self.exact.then_some(self.most)

@@ -70,7 +70,7 @@ impl Act {
                 | DataRequest::Lend { handle, .. }
                 | DataRequest::Hold { handle, .. },
             ) => other(What::Open(*handle)),
-            Some(DataRequest::Status) | None => other(What::Nothing),
+            Some(DataRequest::Status | DataRequest::Ledger) | None => other(What::Nothing),
         }
     }
 

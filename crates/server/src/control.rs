@@ -1,97 +1,50 @@
 //! The data server's end of the control channel ([`penstock_rpc::control`]): what programs did, reported by a thread.
 //!
-//! *Problem*: the metadata server must know the current traffic of each program, and an idle deployment must cost
-//! nothing. *Idea*: each connection counts in the tally of its program and user, two additions per request. The thread
-//! collects the tallies once a [`PERIOD`] while there is something to report. Otherwise it sleeps, and the next counted
-//! request wakes it. After [`LINGER`] it also closes the connection, unless others use it. *Bounds*: one tally for each
-//! connected program and user; one report in flight.
+//! *Problem*: the metadata server is to know who moves how much now, and an idle deployment is to cost nothing. *Idea*: each
+//! access is on an account of the ledger ([`crate::load`]). The thread takes what is new there once a
+//! [`PERIOD`] while there is something to say. Else it sleeps, and the next request that is served wakes it; after
+//! [`LINGER`] it ends the connection as well, unless others use it. While clients may move bytes past the server it looks each [`PASSED`].
+//! *Bounds*: those of the ledger; one report under way.
 use crate::channel::{Channel, LINGER, Need, unexpected};
 use crate::error::Error;
+use crate::load::Load;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::since_boot;
 use penstock_layout::ServerId;
 use penstock_rpc::Background;
-use penstock_rpc::control::{Figures, Follower, PERIOD};
-use penstock_wire::message::{
-    Decision, MAX_REPORT_ROWS, MetaReply, MetaRequest, ProgramTraffic, Report, Traffic,
-};
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use penstock_rpc::control::{Follower, PERIOD};
+use penstock_wire::message::{Decision, MetaReply, MetaRequest, Report};
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// Longest sleep without checking the tallies: only a lost wake-up depends on it.
+/// Longest sleep without looking at the ledger: only a wake-up that was lost depends on it.
 const IDLE: Duration = Duration::from_secs(10);
+/// The same while there are shortcuts, which wake nobody.
+const PASSED: Duration = Duration::from_secs(1);
 
-/// The data server's end of the control channel.
-#[derive(Debug, Default)]
+/// See the module's text.
+#[derive(Debug)]
 pub(crate) struct Control {
     shared: Arc<Shared>,
     thread: Background,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    load: Arc<Load>,
     state: Mutex<State>,
     changed: Condvar,
-    /// The thread sleeps until something is counted.
+    /// The thread sleeps until an access is served.
     idle: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By program and user.
-    tallies: BTreeMap<(u64, u32), Arc<Tally>>,
     stop: bool,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    requests: AtomicU64,
-    read: AtomicU64,
-    written: AtomicU64,
-}
-
-impl Tally {
-    fn take(&self) -> Traffic {
-        Traffic {
-            requests: self.requests.swap(0, Relaxed),
-            read: self.read.swap(0, Relaxed),
-            written: self.written.swap(0, Relaxed),
-        }
-    }
-}
-
-/// The tally of one connection.
-#[derive(Debug)]
-pub(crate) struct Counted {
-    shared: Arc<Shared>,
-    tally: Arc<Tally>,
-}
-
-impl Counted {
-    pub(crate) fn read(&self, bytes: u64) {
-        self.tally.read.fetch_add(bytes, Relaxed);
-        self.request();
-    }
-
-    pub(crate) fn written(&self, bytes: u64) {
-        self.tally.written.fetch_add(bytes, Relaxed);
-        self.request();
-    }
-
-    fn request(&self) {
-        self.tally.requests.fetch_add(1, Relaxed);
-        let shared = &self.shared;
-        if shared.idle.load(Relaxed) && shared.idle.swap(false, SeqCst) {
-            drop(shared.state());
-            shared.changed.notify_all();
-        }
-    }
 }
 
 /// How a rest ended.
@@ -104,33 +57,8 @@ enum Rest {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Tallies are added and removed as a whole.
+        // One flag.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The counts since the last call; those with the most bytes separately.
-    fn take(&self) -> Figures {
-        let mut all = Vec::new();
-        self.state().tallies.retain(|(program, uid), tally| {
-            let traffic = tally.take();
-            if !traffic.is_empty() {
-                all.push(ProgramTraffic {
-                    program: *program,
-                    uid: *uid,
-                    traffic,
-                });
-            }
-            // Of a connection that is still open.
-            Arc::strong_count(tally) > 1 || !traffic.is_empty()
-        });
-        all.sort_by_key(|row| Reverse(row.traffic.bytes()));
-        let others = all.split_off(all.len().min(MAX_REPORT_ROWS));
-        Figures {
-            programs: all,
-            others: others
-                .iter()
-                .fold(Traffic::default(), |sum, row| sum.plus(&row.traffic)),
-        }
     }
 
     /// Sleeps for so long, unless the server stops: then false.
@@ -151,8 +79,8 @@ impl Shared {
         let end = since_boot() + most;
         let mut state = self.state();
         self.idle.store(true, SeqCst);
-        let counted = |tally: &Arc<Tally>| tally.requests.load(SeqCst) > 0;
-        if state.tallies.values().any(counted) {
+        // Whoever serves an access later finds the flag: the ledger's mutex orders the two.
+        if self.load.has_news() {
             self.idle.store(false, SeqCst);
         }
         loop {
@@ -173,6 +101,20 @@ impl Shared {
 }
 
 impl Control {
+    /// Of a server with this ledger.
+    pub(crate) fn new(load: Arc<Load>) -> Control {
+        let shared = Arc::new(Shared {
+            load,
+            state: Mutex::default(),
+            changed: Condvar::default(),
+            idle: AtomicBool::new(false),
+        });
+        Control {
+            shared,
+            thread: Background::default(),
+        }
+    }
+
     /// Reports from now on, on a thread of its own. Returns the random number of this start of the server.
     pub(crate) fn follow(&self, id: ServerId, channel: Arc<Channel>) -> Result<u64, Error> {
         let failed = |source| {
@@ -182,9 +124,7 @@ impl Control {
                 source,
             })
         };
-        let mut incarnation = [0; 8];
-        penstock_host::random(&mut incarnation).map_err(failed)?;
-        let incarnation = u64::from_le_bytes(incarnation);
+        let incarnation = self.shared.load.incarnation();
         let follower = Follower::new(incarnation);
         let shared = self.shared.clone();
         let run = move || run(&shared, &channel, follower);
@@ -192,18 +132,12 @@ impl Control {
         Ok(incarnation)
     }
 
-    /// Where a connection of this program and user counts.
-    pub(crate) fn counted(&self, program: u64, uid: u32) -> Counted {
-        let tally = self
-            .shared
-            .state()
-            .tallies
-            .entry((program, uid))
-            .or_default()
-            .clone();
-        Counted {
-            shared: self.shared.clone(),
-            tally,
+    /// An access is on the ledger.
+    pub(crate) fn wake(&self) {
+        let shared = &self.shared;
+        if shared.idle.load(Relaxed) && shared.idle.swap(false, SeqCst) {
+            drop(shared.state());
+            shared.changed.notify_all();
         }
     }
 
@@ -223,17 +157,6 @@ impl Drop for Control {
     }
 }
 
-impl Drop for Counted {
-    /// What nobody takes, because there is no thread, goes with its last connection.
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
-        let unused =
-            |tally: &Arc<Tally>| Arc::strong_count(tally) == 2 && tally.requests.load(Relaxed) == 0;
-        let own = |tally: &Arc<Tally>| Arc::ptr_eq(tally, &self.tally) && unused(tally);
-        state.tallies.retain(|_, tally| !own(tally));
-    }
-}
-
 fn send(channel: &Channel, report: &Report) -> penstock_wire::Result<Decision> {
     match channel.ask(Need::Regular, &MetaRequest::Report(report.clone()))? {
         MetaReply::Decision(decision) => Ok(decision),
@@ -243,26 +166,38 @@ fn send(channel: &Channel, report: &Report) -> penstock_wire::Result<Decision> {
 
 fn run(shared: &Shared, channel: &Channel, mut follower: Follower) {
     let mut from = since_boot();
+    let mut quiet = Duration::ZERO;
     loop {
         let now = since_boot();
         if follower.pending().is_none() {
-            let figures = shared.take();
+            let figures = shared.load.news();
             if figures.is_empty() && !follower.owes() {
-                let most = if channel.is_kept() { LINGER } else { IDLE };
-                let woken = match shared.rest(most) {
+                let passed = shared.load.is_passed();
+                let most = match (channel.is_kept(), passed) {
+                    (_, true) => PASSED,
+                    (true, false) => LINGER,
+                    (false, false) => IDLE,
+                };
+                match shared.rest(most) {
                     Rest::Stop => return,
                     Rest::Over => {
-                        channel.hang_up();
-                        false
+                        quiet += most;
+                        if quiet >= LINGER {
+                            channel.hang_up();
+                        }
+                        // What goes past the server is of the time of the rest.
+                        from = if passed { now } else { since_boot() };
                     }
-                    Rest::Counted => true,
-                };
-                from = since_boot();
-                if woken && !shared.sleep(from + PERIOD) {
-                    return;
+                    Rest::Counted => {
+                        from = since_boot();
+                        if !shared.sleep(from + PERIOD) {
+                            return;
+                        }
+                    }
                 }
                 continue;
             }
+            quiet = Duration::ZERO;
             follower.report(now, now.saturating_sub(from).max(PERIOD), figures);
             from = now;
         }
@@ -283,57 +218,68 @@ fn run(shared: &Shared, channel: &Channel, mut follower: Follower) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_sched::Op;
+    use penstock_sched::ledger::{Access, Program};
+    use penstock_wire::message::MAX_REPORT_ROWS;
+
+    fn serve(control: &Control, number: u64, op: Op, bytes: u64) {
+        control.shared.load.serve(&Access {
+            program: Program { number, user: 7 },
+            file: 1,
+            op,
+            offset: 0,
+            end: bytes,
+            bytes,
+            arrived: 0,
+            ended: 1,
+            queue: 0,
+            device: 0,
+        });
+        control.wake();
+    }
 
     #[test]
     fn the_largest_are_told_apart_and_nothing_is_counted_twice() {
-        let control = Control::default();
-        let counted: Vec<Counted> = (0..20).map(|i| control.counted(i, 7)).collect();
-        for (i, counted) in (0..).zip(&counted) {
-            counted.written(i);
-            counted.read(1);
+        let control = Control::new(Arc::new(Load::begin().unwrap()));
+        for i in 0..20 {
+            serve(&control, i, Op::Write, i);
+            serve(&control, i, Op::Read, 1);
         }
-        let figures = control.shared.take();
+        let figures = control.shared.load.news();
         let first = &figures.programs[0];
         assert_eq!(
-            (figures.programs.len(), first.program),
-            (MAX_REPORT_ROWS, 19)
+            (figures.programs.len(), first.program, first.uid),
+            (MAX_REPORT_ROWS, 19, 7)
         );
         assert_eq!((first.traffic.read, first.traffic.written), (1, 19));
         assert_eq!(
             (figures.others.requests, figures.others.bytes()),
             (8, 4 + 6)
         );
-        assert!(control.shared.take().is_empty());
-        // Two connections of one program and user count into one tally, which goes with the last.
-        let second = control.counted(3, 7);
-        second.read(2);
-        counted[3].read(3);
-        let figures = control.shared.take();
+        assert!(control.shared.load.news().is_empty());
+        serve(&control, 3, Op::Read, 2);
+        serve(&control, 3, Op::Read, 3);
+        let figures = control.shared.load.news();
         assert_eq!(
             (figures.programs.len(), figures.programs[0].traffic.read),
             (1, 5)
         );
-        drop(second);
-        assert_eq!(control.shared.state().tallies.len(), 20);
-        drop(counted);
-        assert!(control.shared.state().tallies.is_empty());
     }
 
     #[test]
     fn what_is_counted_wakes_the_one_who_rests() {
-        let control = Control::default();
-        let counted = control.counted(1, 1);
+        let control = Control::new(Arc::new(Load::begin().unwrap()));
         let shared = control.shared.clone();
         let rests = std::thread::spawn(move || shared.rest(IDLE));
         while !control.shared.idle.load(SeqCst) {
             std::thread::yield_now();
         }
         let began = since_boot();
-        counted.read(1);
+        serve(&control, 1, Op::Read, 1);
         assert_eq!(rests.join().unwrap(), Rest::Counted);
         assert!(since_boot() - began < IDLE / 2);
         let pause = Duration::from_millis(1);
-        control.shared.take();
+        control.shared.load.news();
         assert_eq!(control.shared.rest(pause), Rest::Over);
         control.stop();
         assert_eq!(control.shared.rest(pause), Rest::Stop);

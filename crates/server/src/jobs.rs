@@ -2,6 +2,7 @@
 use crate::access::Access;
 use crate::borrowed_buffer::BorrowedBuffer;
 use crate::events::{Event, EventKind};
+use crate::load::Cost;
 use crate::settings::Settings;
 use crate::timer::Timer;
 use crate::trace_tap::TraceTap;
@@ -42,6 +43,28 @@ pub(crate) struct Job {
     pub(crate) place: JobState,
     /// Buffer borrowed from its thread, if the slice is not served at once.
     pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
+    pub(crate) times: Times,
+}
+
+/// When a slice that waited was served, and with how many others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    pub(crate) dispatched: Nanos,
+    pub(crate) completed: Nanos,
+    /// Its share by bytes of the time that the store took for its virtual request.
+    pub(crate) device: Nanos,
+    /// Offset and bytes of its virtual request, if others were in it.
+    pub(crate) joined: Option<(u64, u64)>,
+}
+
+impl Times {
+    /// What a slice that arrived then cost.
+    pub(crate) fn cost(&self, arrived: Nanos) -> Cost {
+        Cost {
+            queue: self.dispatched.saturating_sub(arrived),
+            device: self.device,
+        }
+    }
 }
 
 pub(crate) enum JobState {
@@ -81,6 +104,8 @@ impl State {
                 continue;
             };
             if let Some(job) = job {
+                job.times.dispatched = time;
+                job.times.joined = (v.parts > 1).then_some((v.offset, v.bytes));
                 if leads {
                     job.place = JobState::Leads(*v);
                     job.thread.unpark();
@@ -138,6 +163,7 @@ impl State {
         mut each: impl FnMut(&mut Job),
     ) {
         if alone.is_none() || self.hears {
+            let whole: u64 = self.dispatcher.parts(v).map(|part| part.bytes).sum();
             for part in self.dispatcher.parts(v) {
                 let Some((slice, job)) = known(&mut self.jobs, part.id, alone) else {
                     continue;
@@ -147,6 +173,10 @@ impl State {
                     self.tap.hear(&event);
                 }
                 if let Some(job) = job {
+                    let took = u128::from(time.saturating_sub(job.times.dispatched));
+                    let own = took * u128::from(part.bytes) / u128::from(whole.max(1));
+                    job.times.device = u64::try_from(own).unwrap_or(u64::MAX);
+                    job.times.completed = time;
                     each(job);
                     job.thread.unpark();
                 }

@@ -18,6 +18,7 @@ mod events;
 mod handles;
 mod jobs;
 mod keys;
+mod load;
 mod locks;
 mod loops;
 mod objects;

@@ -72,6 +72,11 @@ impl Acting {
         }
     }
 
+    /// It could read the stores as well.
+    pub(crate) fn acts_for_all(&self) -> bool {
+        self.all
+    }
+
     /// Without a file.
     pub(crate) fn own(&self) -> Owner {
         self.own

@@ -1,26 +1,27 @@
 //! The queue between arrival and store: which slice of which request is next, alone or with others.
 //!
-//! *Problem*: each connection has a separate thread, and the store sees their requests in an arbitrary order. *Idea*: a
-//! thread with bytes to move asks the [`Dispatcher`]. If another request goes first, the thread lends its buffer and
-//! sleeps. This file has the threads around those decisions: the mutex, waiting threads and their memory, the clock. A
-//! thread that arrives or has finished tells the dispatcher and wakes the threads it starts. If the dispatcher wants to
-//! be called at a time, the server's timer does that ([`Timer`]). The thread of a virtual request's first part serves
-//! all of its parts, adjacent ones in one call. A large request arrives slice by slice, so it cannot block others. A
-//! write holds its range before it queues, so no thread waits for a lock while others wait for it here. *When*: any
-//! algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go directly to the store: only a
-//! flag is read, and with a trace [`TraceTap`] is called.
+//! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
+//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
+//! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
+//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
+//! look again at a time, the server's timer does ([`Timer`]). The thread of a virtual request's first part serves all of its
+//! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
+//! range before it queues, so nobody waits for a lock while others wait for it here.
+//! *When*: any algorithm but NOOP, a chooser of algorithms, a journal or an observer. Otherwise requests go straight to the
+//! store: nothing here is touched but one flag. A trace changes nothing of that.
 //!
 //! Everything is decided under one mutex ([`State`]), and observers are called under it, in that order.
 use crate::access::Access;
 use crate::borrowed_buffer::{BorrowedBuffer, serve};
 use crate::choice;
 use crate::error::refuse;
-use crate::events::{Event, EventKind, Observer};
-use crate::jobs::{Job, JobState, Slice, State, event};
+use crate::events::{EventKind, Observer};
+use crate::jobs::{Job, JobState, Slice, State, Times, event};
+use crate::load::Cost;
 use crate::settings::Settings;
 use crate::timer::Timer;
 use crate::trace_tap::TraceTap;
-use crate::tracing::{Tracing, prediction_status, predictor};
+use crate::tracing::{Scheduled, Traced, Tracing, prediction_status, predictor};
 use penstock_base::Numbered;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
@@ -32,30 +33,34 @@ use penstock_sched::{
 };
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
-use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest sleep without a check: nothing depends on it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Paths of a request: directly to the store, with a trace only, or through the scheduler.
-const PAST: u8 = 0;
-const WATCHED: u8 = 1;
-const SCHEDULED: u8 = 2;
-
-/// The request that the bytes belong to, and their target object.
+/// Whose bytes, and where they belong.
 pub(crate) struct Origin<'a> {
     pub(crate) trace: TraceContext,
     pub(crate) file: u64,
     pub(crate) object: &'a Arc<dyn Object>,
+    /// What its slices cost so far.
+    pub(crate) cost: &'a Cell<Cost>,
+}
+
+impl Origin<'_> {
+    fn charge(&self, cost: Cost) {
+        self.cost.set(self.cost.get().plus(cost));
+    }
 }
 
 /// The queue of a data server.
 pub(crate) struct RequestQueue {
-    /// [`PAST`], [`WATCHED`] or [`SCHEDULED`].
-    way: AtomicU8,
+    /// Each request has to come here.
+    on: AtomicBool,
+    traced: Traced,
     tap: Arc<TraceTap>,
     began: Instant,
     site: ServerInfo,
@@ -79,7 +84,8 @@ impl RequestQueue {
         let began = now();
         let wakeup = Arc::new(Timer::new(began));
         let queue = Arc::new(RequestQueue {
-            way: AtomicU8::new(PAST),
+            on: AtomicBool::new(false),
+            traced: Traced::default(),
             tap: tap.clone(),
             began,
             site,
@@ -103,7 +109,12 @@ impl RequestQueue {
 
     /// Whether each request must pass through here, and none may bypass the server.
     pub(crate) fn is_on(&self) -> bool {
-        self.way.load(Ordering::SeqCst) != PAST
+        self.on.load(Ordering::SeqCst)
+    }
+
+    /// The trace that is written, if there is one.
+    pub(crate) fn tracing(&self) -> Option<Arc<Tracing>> {
+        self.traced.get()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -137,10 +148,8 @@ impl RequestQueue {
     /// `predict`: loads or drops the trace that predicts.
     fn apply(self: &Arc<Self>, settings: Settings, predict: bool) -> Result<(), WireError> {
         let trace = self.state().settings.trace.clone();
-        let mut tracing = match &settings.trace {
-            Some(dir) if settings.trace != trace => {
-                Some(Tracing::start(&self.site, dir, self.time())?)
-            }
+        let tracing = match &settings.trace {
+            Some(dir) if settings.trace != trace => Some(Tracing::start(&self.site, dir)?),
             _ => None,
         };
         let mut expected = match &settings.predict {
@@ -153,17 +162,19 @@ impl RequestQueue {
             .dispatcher
             .set(time, &settings.sched)
             .map_err(refused)?;
-        if settings.trace != trace {
-            tracing = self.tap.trace(tracing);
-        }
+        let ended = if settings.trace == trace {
+            None
+        } else {
+            self.traced.set(tracing)
+        };
         if predict {
             expected = state.dispatcher.predict(expected);
         }
         state.settings = settings;
         let refreshed = self.refresh(&mut state);
         drop(state);
-        // Ends a trace: its last events are written without the lock.
-        drop((tracing, expected));
+        // Ends a trace: its last events are written while others go on.
+        drop((ended, expected));
         refreshed
     }
 
@@ -178,21 +189,14 @@ impl RequestQueue {
     }
 
     fn refresh(self: &Arc<Self>, state: &mut State) -> Result<(), WireError> {
-        let (observed, traced) = (self.tap.is_observed(), self.tap.is_traced());
-        state.hears = observed || traced;
-        let way = if observed || state.dispatcher.is_on() {
-            SCHEDULED
-        } else if traced {
-            WATCHED
-        } else {
-            PAST
-        };
-        if way == SCHEDULED {
+        state.hears = self.tap.is_observed();
+        let on = state.hears || state.dispatcher.is_on();
+        if on {
             let queue = Arc::downgrade(self);
             let ring = move || queue.upgrade().map(|queue| queue.poll()).is_some();
             self.wakeup.start(&self.timer, ring)?;
         }
-        self.way.store(way, Ordering::SeqCst);
+        self.on.store(on, Ordering::SeqCst);
         state.poll(self.time());
         Ok(())
     }
@@ -228,21 +232,26 @@ impl RequestQueue {
         buffer: &mut Vec<u8>,
         len: usize,
         scratch: &mut Scratch,
-    ) -> Result<usize, WireError> {
+    ) -> Result<(usize, Scheduled), WireError> {
+        let arrived = self.time();
         let (id, mut state) = match self.arrive(origin, Op::Read, access, len)? {
             Arrived::Goes(turn) => {
+                let began = now();
                 let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
-                turn.finish();
-                return result;
+                let completed = turn.finish();
+                origin.charge(Cost::of_store(began));
+                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
             }
             Arrived::Waits(id, state) => (id, state),
         };
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed) = self.wait(state, id, scratch);
+        let (result, borrowed, times) = self.wait(state, id, scratch);
+        origin.charge(times.cost(arrived));
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
-        result
+        let scheduled = self.scheduled(arrived, times.dispatched, times.completed, times.joined);
+        Ok((result?, scheduled))
     }
 
     /// Writes bytes to the next runs of the access, when it is scheduled: those given, or the first `len` of `buffer`.
@@ -254,13 +263,16 @@ impl RequestQueue {
         buffer: &mut Vec<u8>,
         len: usize,
         scratch: &mut Scratch,
-    ) -> Result<usize, WireError> {
+    ) -> Result<(usize, Scheduled), WireError> {
+        let arrived = self.time();
         let (id, mut state) = match self.arrive(origin, Op::Write, access, len)? {
             Arrived::Goes(turn) => {
                 let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
+                let began = now();
                 let result = access.write(&**origin.object, bytes, scratch);
-                turn.finish();
-                return result;
+                let completed = turn.finish();
+                origin.charge(Cost::of_store(began));
+                return Ok((result?, self.scheduled(arrived, arrived, completed, None)));
             }
             Arrived::Waits(id, state) => (id, state),
         };
@@ -271,30 +283,30 @@ impl RequestQueue {
             buffer[..len].copy_from_slice(bytes);
         }
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, borrowed) = self.wait(state, id, scratch);
+        let (result, borrowed, times) = self.wait(state, id, scratch);
+        origin.charge(times.cost(arrived));
         if let Some(borrowed) = borrowed {
             (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
-        result
+        let scheduled = self.scheduled(arrived, times.dispatched, times.completed, times.joined);
+        Ok((result?, scheduled))
     }
 
-    /// A slice that bypasses the scheduler while a trace is written.
-    fn pass(&self, origin: &Origin<'_>, op: Op, span: Range<u64>, len: usize) -> Pass<'_> {
-        let id = self.tap.number();
-        let event = Event {
-            time: self.time(),
-            kind: EventKind::Arrival,
-            id,
-            served_in: id,
-            file: origin.file,
-            op,
-            offset: span.start,
-            end: span.end,
-            bytes: len as u64,
-            trace: origin.trace,
-        };
-        self.tap.passes(&event);
-        Pass { queue: self, event }
+    /// Times of this queue's clock, for a trace.
+    fn scheduled(
+        &self,
+        arrived: Nanos,
+        dispatched: Nanos,
+        completed: Nanos,
+        joined: Option<(u64, u64)>,
+    ) -> Scheduled {
+        let at = |time| self.began + Duration::from_nanos(time);
+        Scheduled {
+            arrived: at(arrived),
+            dispatched: at(dispatched),
+            completed: at(completed),
+            joined,
+        }
     }
 
     /// A slice arrives.
@@ -308,11 +320,6 @@ impl RequestQueue {
         let span = access.span(len as u64);
         if len == 0 || span.is_empty() {
             return Ok(Arrived::Goes(AccessGuard::Nothing));
-        }
-        if self.way.load(Ordering::Relaxed) == WATCHED {
-            return Ok(Arrived::Goes(AccessGuard::Passes(
-                self.pass(origin, op, span, len),
-            )));
         }
         let mut state = self.state();
         let time = self.time();
@@ -354,6 +361,7 @@ impl RequestQueue {
                     slice,
                     place: JobState::Queued,
                     borrowed: None,
+                    times: Times::default(),
                 };
                 known.jobs.insert(id, job);
                 known.begin(time, None);
@@ -368,7 +376,7 @@ impl RequestQueue {
         mut state: MutexGuard<'a, State>,
         id: u64,
         scratch: &mut Scratch,
-    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>) {
+    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>, Times) {
         loop {
             let place = state.jobs.get(&id).map(|job| &job.place);
             match place {
@@ -390,9 +398,10 @@ impl RequestQueue {
                         Some(Job {
                             place: JobState::Done(result),
                             borrowed,
+                            times,
                             ..
-                        }) => (result, borrowed),
-                        _ => (Err(lost()), None),
+                        }) => (result, borrowed, times),
+                        _ => (Err(lost()), None, Times::default()),
                     };
                 }
             }
@@ -420,7 +429,7 @@ impl RequestQueue {
             order_conflicts: state.settings.sched.options.order_conflicts,
             observed: state.hears,
             predicted_waits: s.predicted_waits,
-            trace: self.tap.trace_status(),
+            trace: self.tracing().map(|tracing| tracing.status()),
             prediction: dispatcher
                 .predictor()
                 .zip(state.settings.predict.as_deref())
@@ -482,23 +491,7 @@ fn lost() -> WireError {
     )
 }
 
-/// A slice that bypasses the scheduler; the trace is told of its completion.
-struct Pass<'a> {
-    queue: &'a RequestQueue,
-    event: Event,
-}
-
-impl Pass<'_> {
-    fn done(self) {
-        self.queue.tap.passed(&Event {
-            time: self.queue.time(),
-            kind: EventKind::Completion,
-            ..self.event
-        });
-    }
-}
-
-/// What happens to an arriving slice.
+/// What becomes of a slice that arrives.
 enum Arrived<'a> {
     /// It is served at once, alone.
     Goes(AccessGuard<'a>),
@@ -509,15 +502,14 @@ enum Arrived<'a> {
 enum AccessGuard<'a> {
     /// Nobody: nothing was scheduled.
     Nothing,
-    Passes(Pass<'a>),
     Serves(Ends<'a>),
 }
 
 impl AccessGuard<'_> {
-    fn finish(self) {
+    /// When that was, if there was something to schedule.
+    fn finish(self) -> Nanos {
         match self {
-            AccessGuard::Nothing => {}
-            AccessGuard::Passes(pass) => pass.done(),
+            AccessGuard::Nothing => 0,
             AccessGuard::Serves(ends) => ends.finish(),
         }
     }
@@ -545,10 +537,12 @@ impl<'a> Ends<'a> {
     }
 
     /// The only part was served by its own thread.
-    fn finish(mut self) {
+    fn finish(mut self) -> Nanos {
         self.done = true;
         let mut state = self.queue.state();
-        state.complete(self.queue.time(), self.v, self.alone.as_ref(), |_| {});
+        let time = self.queue.time();
+        state.complete(time, self.v, self.alone.as_ref(), |_| {});
+        time
     }
 
     fn give_back(

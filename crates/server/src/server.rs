@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::keys::Keys;
+use crate::load::Load;
 use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
@@ -209,6 +210,7 @@ fn start_with(
         format!("shortcuts to files of data server {}", id.0),
         "close some files",
     );
+    let load = Arc::new(Load::begin()?);
     let server = Arc::new(Server {
         audit,
         open_files: Pool::new(open_files),
@@ -228,7 +230,8 @@ fn start_with(
         settling: BackgroundSync::default(),
         clock,
         revoked: Revoked::default(),
-        control: Control::default(),
+        control: Control::new(load.clone()),
+        load,
         channel: channel.clone(),
     });
     if server.registrar.is_some() && !server.options.read_only {
@@ -341,7 +344,8 @@ pub(crate) struct Server {
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
     pub(crate) control: Control,
-    /// The connection of all requests to the metadata server.
+    pub(crate) load: Arc<Load>,
+    /// All of these ask over it.
     pub(crate) channel: Arc<Channel>,
 }
 
@@ -502,6 +506,7 @@ impl Server {
                 .filter(|identity| identity.registered)
                 .map(|identity| register::there(Some(identity))),
             audit: self.audit.status(),
+            direct: self.load.direct(),
         })
     }
 

@@ -7,28 +7,33 @@ mod lending;
 use crate::abuse_limit::AbuseLimit;
 use crate::access::Access;
 use crate::audited::{Act, Watch};
-use crate::control::Counted;
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
+use crate::load::Cost;
 use crate::locks::{Mode, Ticket};
 use crate::objects::Want;
 use crate::owner::{Acting, Owner};
 use crate::passthrough::Lent;
 use crate::searches::Searches;
 use crate::server::Server;
+use crate::tracing::{Trail, operation};
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
 use penstock_rpc::{After, Closer, Connection, Peer, Received};
+use penstock_sched::Op;
+use penstock_sched::ledger::{self, Program};
 use penstock_store::Object;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
 use penstock_wire::{Envelope, Role};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a lock that a client may ask for.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
@@ -48,9 +53,12 @@ pub(crate) struct Session<'a> {
     buffers: Buffers,
     abuse: AbuseLimit,
     watch: Watch<'a>,
-    counted: Counted,
+    /// Whose account its accesses are on.
+    program: Program,
     searching: SearchLimit,
     searches: Arc<Searches>,
+    /// What the request that is served leaves in the trace, if one is written.
+    trail: Option<RefCell<Trail>>,
 }
 
 /// The result of a request, besides its answer.
@@ -67,6 +75,7 @@ fn transfer<'t>(
     line: &'t Closer,
     file: &'t OpenFile,
     lock: Option<LockId>,
+    trail: Option<&'t RefCell<Trail>>,
 ) -> Transfer<'t> {
     Transfer {
         objects: &server.objects,
@@ -77,7 +86,20 @@ fn transfer<'t>(
         queue: &server.queue,
         file: file.file.0,
         grower: file.grower(),
+        trail,
+        cost: Cell::default(),
     }
+}
+
+/// An access as the ledger has to know it.
+struct Served {
+    op: Op,
+    file: u64,
+    /// What of the object it can touch.
+    span: Range<u64>,
+    bytes: u64,
+    began: Instant,
+    cost: Cost,
 }
 
 impl<'a> Session<'a> {
@@ -108,10 +130,42 @@ impl<'a> Session<'a> {
             buffers: Buffers::default(),
             abuse: AbuseLimit::default(),
             watch,
-            counted: server.control.counted(peer.program, peer.subject()),
+            program: Program {
+                number: peer.program,
+                user: peer.subject(),
+            },
             searching,
             searches,
+            trail: None,
         }
+    }
+
+    /// Puts an access on the account of the connection's program.
+    fn account(&self, served: Served) {
+        let server = self.server;
+        server.load.serve(&ledger::Access {
+            program: self.program,
+            file: served.file,
+            op: served.op,
+            offset: served.span.start,
+            end: served.span.end,
+            bytes: served.bytes,
+            arrived: server.load.at(served.began),
+            ended: server.load.at(now()),
+            queue: served.cost.queue,
+            device: served.cost.device,
+        });
+        server.control.wake();
+    }
+
+    /// Whose rows of the ledger the peer sees; `None`: those of all.
+    fn sees(&self) -> Option<u32> {
+        // As the metadata server judges who sees the list of programs.
+        let all = match self.role {
+            Role::Client => self.acting.acts_for_all(),
+            _ => self.admin("see the programs of all users").is_ok(),
+        };
+        (!all).then_some(self.program.user)
     }
 
     /// Whether the peer's credential is no longer valid.
@@ -155,7 +209,15 @@ impl<'a> Session<'a> {
             let began = now();
             let envelope = received.envelope;
             let act = Act::of(received.body.as_ref());
-            let outcome = match self.handle(connection, received) {
+            if let Some(tracing) = self.server.queue.tracing() {
+                let (operation, handle) = operation(received.body.as_ref());
+                let mut trail = tracing.begin(began, envelope.trace, operation);
+                if let Some(file) = handle.and_then(|handle| self.handles.named(handle)) {
+                    trail.about(file.0);
+                }
+                self.trail = Some(RefCell::new(trail));
+            }
+            let outcome = match self.handle(connection, received, began) {
                 Ok(outcome) => outcome,
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
                 Err(Fail::Connection(e)) => return Err(e),
@@ -166,6 +228,12 @@ impl<'a> Session<'a> {
                 Outcome::Reply(reply) => Some(reply),
                 _ => None,
             };
+            if let Some(trail) = self.trail.take() {
+                trail.into_inner().end(match reply {
+                    Some(DataReply::Error(e)) => Some(e),
+                    _ => None,
+                });
+            }
             act.ended(&self.watch, |handle| self.handles.named(handle), reply);
             let delay = match &outcome {
                 Outcome::Reply(DataReply::Error(e)) => self.abuse.another(e.kind),
@@ -193,6 +261,7 @@ impl<'a> Session<'a> {
         &mut self,
         connection: &mut Connection,
         received: Received<DataRequest>,
+        began: Instant,
     ) -> Result<Outcome, Fail> {
         let envelope = received.envelope;
         let Some(request) = received.body else {
@@ -206,7 +275,7 @@ impl<'a> Session<'a> {
                 handle,
                 region,
                 lock,
-            } => return self.write(connection, &envelope, handle, region, lock),
+            } => return self.write(connection, &envelope, handle, (region, lock), began),
             // Nothing else has payload.
             _ if envelope.more || received.payload_len > 0 => {
                 skip_request(connection, &envelope, envelope.more)?;
@@ -216,7 +285,7 @@ impl<'a> Session<'a> {
                 handle,
                 region,
                 lock,
-            } => return self.read(connection, &envelope, handle, region, lock),
+            } => return self.read(connection, &envelope, handle, (region, lock), began),
             DataRequest::Shortcut { handle } => {
                 return self.shortcut(connection, &envelope, handle);
             }
@@ -343,7 +412,17 @@ impl<'a> Session<'a> {
                     }),
                 }
             }
-            DataRequest::Status => Ok(DataReply::Status(Box::new(server.status()?))),
+            DataRequest::Status => {
+                let mut status = server.status()?;
+                if let Some(user) = self.sees() {
+                    server.load.hide(&mut status.sched, user);
+                }
+                Ok(DataReply::Status(Box::new(status)))
+            }
+            DataRequest::Ledger => {
+                let status = server.load.status(self.sees());
+                Ok(DataReply::Ledger(Box::new(status)))
+            }
             DataRequest::ListObjects { after, limit } => {
                 self.admin("list all objects")?;
                 server.list(after, limit)
@@ -591,8 +670,8 @@ impl<'a> Session<'a> {
         connection: &mut Connection,
         envelope: &Envelope,
         handle: Handle,
-        region: Region,
-        lock: Option<LockId>,
+        (region, lock): (Region, Option<LockId>),
+        began: Instant,
     ) -> Result<Outcome, Fail> {
         let handles = &self.handles;
         let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
@@ -600,10 +679,19 @@ impl<'a> Session<'a> {
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let (file_id, span) = (file.file.0, access.bounds());
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
+        let cost = transfer.cost.get();
         self.server.counters.read(sent);
-        self.counted.read(sent);
+        self.account(Served {
+            op: Op::Read,
+            file: file_id,
+            span,
+            bytes: sent,
+            began,
+            cost,
+        });
         Ok(Outcome::Answered)
     }
 
@@ -612,8 +700,8 @@ impl<'a> Session<'a> {
         connection: &mut Connection,
         envelope: &Envelope,
         handle: Handle,
-        region: Region,
-        lock: Option<LockId>,
+        (region, lock): (Region, Option<LockId>),
+        began: Instant,
     ) -> Result<Outcome, Fail> {
         let handles = &self.handles;
         let prepared = self
@@ -633,10 +721,19 @@ impl<'a> Session<'a> {
                 };
             }
         };
-        let transfer = transfer(self.server, &self.line, file, lock);
+        let (file_id, span) = (file.file.0, access.bounds());
+        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
+        let cost = transfer.cost.get();
         self.server.counters.written(bytes);
-        self.counted.written(bytes);
+        self.account(Served {
+            op: Op::Write,
+            file: file_id,
+            span,
+            bytes,
+            began,
+            cost,
+        });
         Ok(Outcome::Reply(DataReply::Written { bytes }))
     }
 

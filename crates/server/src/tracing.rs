@@ -1,17 +1,32 @@
-//! Traces of served requests, and predictions from traces of earlier runs.
+//! Traces of what a data server does, and what is predicted from traces of earlier runs.
 //!
-//! `trace=DIR` writes each event of the queue to DIR/data-N.trace. `predict=DIR` reads DIR/data-N.trace and links
-//! arriving requests to those of the trace. MLF and aIOLi then wait for predicted aggregations, and SRTF learns how
-//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and
-//! `penstock_sched::learn`.
+//! *Problem*: a trace must neither change what it shows nor cost much.
+//! *Idea*: a request goes where it would go without a trace. While one is written, its session keeps a [`Trail`]: a Server
+//! record, and below it a Store record for each slice that goes to the store, with times taken before and after. A slice
+//! that the scheduler decides on has a Queue record and a Decision record besides, from the times that the queue noted.
+//! All of a request goes to the recorder at once when it is over ([`penstock_trace::Recorder`]).
+//!
+//! `trace=DIR` writes DIR/data-N.trace; `predict=DIR` reads DIR/data-N.trace, links arriving
+//! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
+//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
 use crate::error::refuse;
-use crate::events::{Event, EventKind};
-use penstock_host::time::since_epoch;
+use penstock_host::time::{now, since_epoch};
 use penstock_sched::learn::{Limits, Predictor};
-use penstock_sched::{Nanos, ServerInfo, Settings};
-use penstock_trace::{self as trace, Header, Kind, Recorder, RecorderOptions};
-use penstock_wire::message::{ErrorKind, PredictionStatus, TraceStatus, WireError};
+use penstock_sched::{Nanos, Op, ServerInfo, Settings};
+use penstock_trace::{
+    self as trace, Caller, Layer, Operation, Parent, Record, Recorder, RecorderOptions, StreamHead,
+};
+use penstock_wire::message::{
+    DataRequest, ErrorKind, Handle, PredictionStatus, TraceContext, TraceStatus, WireError,
+};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// Records of one request; more are dropped.
+const RECORDS: usize = 4096;
 
 /// The trace of this server in a directory.
 fn trace_in(dir: &Path, site: &ServerInfo) -> PathBuf {
@@ -22,40 +37,71 @@ fn failed(e: impl std::fmt::Display) -> WireError {
     refuse(ErrorKind::InvalidArgument, e.to_string())
 }
 
+/// The trace that is being written, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Traced {
+    on: AtomicBool,
+    tracing: RwLock<Option<Arc<Tracing>>>,
+}
+
+impl Traced {
+    /// From now on, this trace is written. The one before, which ends when the last request that began in it is over.
+    #[must_use]
+    pub(crate) fn set(&self, tracing: Option<Tracing>) -> Option<Arc<Tracing>> {
+        let mut place = self.tracing.write().unwrap_or_else(PoisonError::into_inner);
+        self.on.store(tracing.is_some(), Relaxed);
+        std::mem::replace(&mut place, tracing.map(Arc::new))
+    }
+
+    /// One predictable branch where nothing is traced.
+    pub(crate) fn get(&self) -> Option<Arc<Tracing>> {
+        if !self.on.load(Relaxed) {
+            return None;
+        }
+        let place = self.tracing.read().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+}
+
 /// A trace that is being written. It is ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     recorder: Recorder,
     path: PathBuf,
-    /// Its time 0, on the server's clock.
-    from: Nanos,
+    server: u32,
+    /// Its time 0.
+    from: Instant,
+    last_id: AtomicU64,
 }
 
 impl Tracing {
-    /// Makes the trace in `dir`. An existing one is not overwritten.
-    pub(crate) fn start(site: &ServerInfo, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
+    /// Makes the trace in `dir`. One that is there already stays.
+    pub(crate) fn start(site: &ServerInfo, dir: &Path) -> Result<Tracing, WireError> {
         let path = trace_in(dir, site);
-        std::fs::create_dir_all(dir)
-            .map_err(|e| failed(format!("cannot make {}: {e}", dir.display())))?;
+        trace::make_directory(dir).map_err(failed)?;
         if path.exists() {
             return Err(failed(format!(
                 "{} is there already; name another directory, or remove it",
                 path.display()
             )));
         }
-        let header = Header {
-            server: site.server,
+        let from = now();
+        let head = StreamHead {
+            host: trace::host_name(),
+            pid: std::process::id(),
+            server: Some(site.server),
             servers: site.servers,
             unit: site.unit,
             began: u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX),
-            repetitions: 1,
+            ..StreamHead::default()
         };
-        let recorder =
-            Recorder::start(&path, &header, RecorderOptions::default()).map_err(failed)?;
+        let recorder = Recorder::start(&path, &head, RecorderOptions::default()).map_err(failed)?;
         Ok(Tracing {
             recorder,
             path,
-            from: now,
+            server: site.server,
+            from,
+            last_id: AtomicU64::new(0),
         })
     }
 
@@ -68,39 +114,179 @@ impl Tracing {
         }
     }
 
-    /// Events of one request.
-    pub(crate) fn record(&self, events: &[Event]) {
-        let Some(first) = events.first() else {
-            return;
-        };
-        let traced = |event: &Event| trace::Event {
-            at: event.time.saturating_sub(self.from),
-            request: event.id,
-            kind: match event.kind {
-                EventKind::Arrival => Kind::Arrival,
-                EventKind::Dispatch => Kind::Dispatch,
-                EventKind::Completion => Kind::Completion,
+    fn time(&self, at: Instant) -> Nanos {
+        at.saturating_duration_since(self.from).as_nanos() as Nanos
+    }
+
+    /// A request has come.
+    pub(crate) fn begin(
+        self: Arc<Self>,
+        began: Instant,
+        context: TraceContext,
+        operation: Operation,
+    ) -> Trail {
+        let server = Record {
+            parent: match context.program {
+                0 => Parent::None,
+                program => Parent::Caller(Caller {
+                    program,
+                    rank: context.rank,
+                    call: context.client_call,
+                }),
             },
-            op: event.op,
-            file: event.file,
-            offset: event.offset,
-            bytes: event.bytes,
-            program: event.trace.program,
-            rank: event.trace.rank,
-            mpi_call: event.trace.mpi_call,
-            client_call: event.trace.client_call,
+            begin: self.time(began),
+            server: self.server,
+            ..Record::new(Layer::Server, operation)
         };
-        let who = first.trace.rank as usize;
-        match events {
-            [one, two] => self.recorder.record(who, &[traced(one), traced(two)]),
-            _ => events
-                .iter()
-                .for_each(|event| self.recorder.record(who, &[traced(event)])),
+        Trail {
+            tracing: self,
+            rank: context.rank,
+            file: 0,
+            lost: 0,
+            records: vec![server],
         }
     }
 }
 
-/// The predictor of the trace in `dir`, for the device and the scheduler of these settings.
+/// What the queue noted of a slice that it decided on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scheduled {
+    pub(crate) arrived: Instant,
+    pub(crate) dispatched: Instant,
+    pub(crate) completed: Instant,
+    /// Offset and bytes of the virtual request that it was served in, if others were in it.
+    pub(crate) joined: Option<(u64, u64)>,
+}
+
+/// What one request leaves in the trace.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    tracing: Arc<Tracing>,
+    rank: u32,
+    file: u64,
+    /// Records that were too many.
+    lost: u64,
+    /// The Server record, then those below it. They get their ids at the end.
+    records: Vec<Record>,
+}
+
+impl Trail {
+    /// The request is about this file.
+    pub(crate) fn about(&mut self, file: u64) {
+        self.file = file;
+    }
+
+    /// A slice went straight to the store.
+    pub(crate) fn stored(&mut self, op: Op, offset: u64, bytes: u64, began: Instant) {
+        self.add(
+            Layer::Store,
+            operation_of(op),
+            (offset, bytes),
+            began..now(),
+        );
+        self.moved(offset, bytes);
+    }
+
+    /// A slice went to the store when it was its turn.
+    pub(crate) fn scheduled(&mut self, op: Op, offset: u64, bytes: u64, times: &Scheduled) {
+        if times.completed < times.arrived {
+            // There was nothing to schedule.
+            return;
+        }
+        let (operation, what) = (operation_of(op), (offset, bytes));
+        let dispatched = times.dispatched;
+        self.add(Layer::Queue, operation, what, times.arrived..dispatched);
+        let (reason, together) = match times.joined {
+            Some(together) => (Operation::JOINED, together),
+            None => (Operation::ALONE, what),
+        };
+        self.add(Layer::Decision, reason, together, dispatched..dispatched);
+        self.add(Layer::Store, operation, what, dispatched..times.completed);
+        self.moved(offset, bytes);
+    }
+
+    fn add(
+        &mut self,
+        layer: Layer,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        times: Range<Instant>,
+    ) {
+        if self.records.len() >= RECORDS {
+            self.lost += 1;
+            return;
+        }
+        let begin = self.tracing.time(times.start);
+        self.records.push(Record {
+            offset,
+            bytes,
+            begin,
+            duration: self.tracing.time(times.end).saturating_sub(begin),
+            server: self.tracing.server,
+            ..Record::new(layer, operation)
+        });
+    }
+
+    fn moved(&mut self, offset: u64, bytes: u64) {
+        let server = &mut self.records[0];
+        if server.bytes == 0 || offset < server.offset {
+            server.offset = offset;
+        }
+        server.bytes = server.bytes.saturating_add(bytes);
+    }
+
+    /// The request is over.
+    pub(crate) fn end(mut self, error: Option<&WireError>) {
+        let end = self.tracing.time(now());
+        let count = self.records.len() as u64;
+        let first = 1 + self.tracing.last_id.fetch_add(count, Relaxed);
+        for (id, record) in (first..).zip(&mut self.records) {
+            record.id = id;
+            if id > first {
+                record.parent = Parent::Here(first);
+            }
+        }
+        let server = &mut self.records[0];
+        server.duration = end.saturating_sub(server.begin);
+        server.error = error.map_or(0, |e| e.kind.errno());
+        let who = self.rank as usize;
+        let recorder = &self.tracing.recorder;
+        recorder.record(who, end, self.file, &self.records, &[]);
+        recorder.lost(who, self.lost);
+    }
+}
+
+fn operation_of(op: Op) -> Operation {
+    match op {
+        Op::Read => Operation::READ,
+        Op::Write => Operation::WRITE,
+    }
+}
+
+/// What a request does, and to what.
+pub(crate) fn operation(request: Option<&DataRequest>) -> (Operation, Option<Handle>) {
+    use DataRequest as R;
+    let (operation, handle) = match request {
+        Some(R::Read { handle, .. }) => (Operation::READ, handle),
+        Some(R::Write { handle, .. }) => (Operation::WRITE, handle),
+        Some(R::Detach { handle }) => (Operation::CLOSE, handle),
+        Some(R::Len { handle }) => (Operation::STAT, handle),
+        Some(R::SetLen { handle, .. } | R::Extend { handle, .. }) => (Operation::RESIZE, handle),
+        Some(R::Hold { handle, .. } | R::Allocate { handle, .. }) => (Operation::RESERVE, handle),
+        Some(R::Sync { handle }) => (Operation::SYNC, handle),
+        Some(R::Lock { handle, .. }) => (Operation::LOCK, handle),
+        Some(R::Unlock { handle, .. }) => (Operation::UNLOCK, handle),
+        Some(R::Shortcut { handle }) => (Operation::DESCRIPTOR, handle),
+        Some(R::Lend { handle, .. }) => (Operation::LENT, handle),
+        Some(R::Attach { .. }) => return (Operation::OPEN, None),
+        Some(R::Look { .. }) => return (Operation::STAT, None),
+        Some(R::Remove { .. } | R::RemoveObject { .. }) => return (Operation::REMOVE, None),
+        _ => return (Operation::CONTROL, None),
+    };
+    (operation, Some(*handle))
+}
+
+/// What the trace in `dir` says of the requests that come, on the device and for the scheduler of these settings.
 pub(crate) fn predictor(
     site: &ServerInfo,
     dir: &Path,

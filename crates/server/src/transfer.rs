@@ -6,15 +6,20 @@
 //! affects nobody else, and the bytes it sent are written.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
+use crate::load::Cost;
 use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
 use crate::queue::{Origin, RequestQueue};
+use crate::tracing::Trail;
 use crate::usage::Grower;
+use penstock_base::Op;
+use penstock_host::time::now;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Bytes moved at once: a slice for the scheduler.
@@ -46,6 +51,10 @@ pub(crate) struct Transfer<'a> {
     pub(crate) queue: &'a RequestQueue,
     pub(crate) file: u64,
     pub(crate) grower: Grower,
+    /// What it leaves in the trace, if one is written.
+    pub(crate) trail: Option<&'a RefCell<Trail>>,
+    /// What its slices cost so far.
+    pub(crate) cost: Cell<Cost>,
 }
 
 impl Transfer<'_> {
@@ -92,20 +101,46 @@ impl Transfer<'_> {
         }
         buffers.get(want);
         let Buffers { chunk, scratch } = buffers;
+        let at = self.trail.map(|_| access.span(want as u64).start);
         match &object {
             Some(object) if self.queue.is_on() => {
                 let origin = self.origin(request, object);
-                self.queue.read(&origin, access, chunk, want, scratch)
+                let (n, times) = self.queue.read(&origin, access, chunk, want, scratch)?;
+                if let (Some(trail), Some(at)) = (self.trail, at) {
+                    let mut trail = trail.borrow_mut();
+                    trail.scheduled(Op::Read, at, n as u64, &times);
+                }
+                Ok(n)
             }
-            object => access.read(object.as_deref(), &mut chunk[..want], scratch),
+            object => self.stored(Op::Read, at, || {
+                access.read(object.as_deref(), &mut chunk[..want], scratch)
+            }),
         }
     }
 
-    fn origin<'o>(&self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
+    /// Accesses the store without the scheduler: at offset `at`, known where a trace is written.
+    fn stored(
+        &self,
+        op: Op,
+        at: Option<u64>,
+        io: impl FnOnce() -> Result<usize, WireError>,
+    ) -> Result<usize, WireError> {
+        let began = now();
+        let result = io();
+        self.cost.set(self.cost.get().plus(Cost::of_store(began)));
+        let n = result?;
+        if let (Some(trail), Some(at)) = (self.trail, at) {
+            trail.borrow_mut().stored(op, at, n as u64, began);
+        }
+        Ok(n)
+    }
+
+    fn origin<'o>(&'o self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
         Origin {
             trace: request.trace,
             file: self.file,
             object,
+            cost: &self.cost,
         }
     }
 
@@ -180,10 +215,18 @@ impl Transfer<'_> {
             };
             let n = if self.queue.is_on() {
                 let origin = self.origin(request, &object);
-                self.queue
-                    .write(&origin, access, buffered, chunk, len, scratch)?
+                let queue = self.queue;
+                let (n, times) = queue.write(&origin, access, buffered, chunk, len, scratch)?;
+                if let Some(trail) = self.trail {
+                    let mut trail = trail.borrow_mut();
+                    trail.scheduled(Op::Write, span.start, n as u64, &times);
+                }
+                n
             } else {
-                access.write(&*object, buffered.unwrap_or_else(|| &chunk[..len]), scratch)?
+                let bytes = buffered.unwrap_or_else(|| &chunk[..len]);
+                self.stored(Op::Write, Some(span.start), || {
+                    access.write(&*object, bytes, scratch)
+                })?
             };
             *written += n as u64;
             if n < len {

@@ -30,16 +30,18 @@ pub enum Error {
     },
     /// The trace has another version of the format.
     #[error(
-        "{path} has trace format {found}, this program reads formats {} to {}; use the `penstock` that wrote it",
-        .ours.0, .ours.1, path = .path.display()
+        "{path} has trace format {found}, this program writes format {ours}; {next}",
+        next = if found < ours { "`penstock trace convert OLD NEW` makes it of older ones" }
+            else { "use the `penstock` that wrote it" },
+        path = .path.display()
     )]
     Version {
         /// Which file.
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The oldest and the newest version read here.
-        ours: (u32, u32),
+        /// The newest version known here.
+        ours: u32,
     },
     /// The file ends too early: its writer was killed, still writes, or the file was truncated.
     #[error(

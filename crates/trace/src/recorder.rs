@@ -1,16 +1,14 @@
-//! Writes traces.
+//! Recording from many threads.
 //!
-//! A [`Writer`] writes events one after the other. With a [`Recorder`], the threads of a server record without ever
-//! waiting for a disk, and rarely for each other. Events go to one of [`SHARDS`] buffers of fixed size, each with its
-//! own lock. A thread takes whole buffers, sorts their events by time and writes them. When a buffer is full, or the
-//! file has reached its limit or cannot be written, events are dropped and counted. The server continues.
+//! A [`Recorder`] lets threads record without ever waiting for a disk, and hardly for each other: groups of records go to
+//! one of [`SHARDS`] buffers of fixed size, each under a lock of its own; a thread takes the buffers whole, orders the groups
+//! by time and writes them. When a buffer is full, the file has reached its bound or cannot be written, records are
+//! dropped and counted; the program goes on.
 use crate::error::{Error, Result};
-use crate::event::Event;
-use crate::format::{self, BLOCK_EVENTS, Header};
+use crate::record::{Link, Record, StreamHead};
+use crate::stream::{FileName, MAX_FILES, StreamWriter};
 use penstock_base::Nanos;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,13 +16,13 @@ use std::time::Duration;
 
 /// Buffers of a recorder.
 const SHARDS: usize = 8;
-/// Events are held back for this time, because an earlier one may still be recorded.
+/// Groups are held back for so long, because an earlier one may be about to be recorded.
 const LATE: Nanos = 10_000_000;
 
 /// The counts of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events that were written.
+    /// Events or records that were written.
     pub events: u64,
     /// Events that were dropped.
     pub dropped: u64,
@@ -32,110 +30,19 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Writes a trace file, block by block.
-#[derive(Debug)]
-pub struct Writer {
-    file: File,
-    path: PathBuf,
-    pending: Vec<Event>,
-    encoded: Vec<u8>,
-    written: Summary,
-}
-
-impl Writer {
-    /// Creates the file, or replaces it.
-    pub fn create(path: &Path, header: &Header) -> Result<Writer> {
-        let io = |source| Error::Io {
-            doing: "write",
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = File::create(path).map_err(io)?;
-        let head = header.encode();
-        file.write_all(&head).map_err(io)?;
-        Ok(Writer {
-            file,
-            path: path.to_owned(),
-            pending: Vec::with_capacity(BLOCK_EVENTS),
-            encoded: Vec::new(),
-            written: Summary {
-                bytes: head.len() as u64,
-                ..Summary::default()
-            },
-        })
-    }
-
-    /// Adds an event.
-    pub fn push(&mut self, event: Event) -> Result<()> {
-        self.pending.push(event);
-        match self.pending.len() {
-            BLOCK_EVENTS => self.flush(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Writes the pending events as a block. On an error the pending events are lost.
-    pub fn flush(&mut self) -> Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let pending = std::mem::take(&mut self.pending);
-        let result = self.write_block(&pending);
-        self.pending = pending;
-        self.pending.clear();
-        result
-    }
-
-    fn write_block(&mut self, events: &[Event]) -> Result<()> {
-        self.encoded.clear();
-        format::encode_block(events, &mut self.encoded);
-        let block = std::mem::take(&mut self.encoded);
-        let result = self.append(&block);
-        self.encoded = block;
-        result?;
-        self.written.events += events.len() as u64;
-        Ok(())
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let result = self.file.write_all(bytes);
-        if result.is_err() {
-            // An incomplete block must not stay before later ones.
-            let _ = self.file.set_len(self.written.bytes);
-            let _ =
-                std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.written.bytes));
-        }
-        result.map_err(|source| Error::Io {
-            doing: "write",
-            path: self.path.clone(),
-            source,
-        })?;
-        self.written.bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Ends the trace; `dropped` events are missing in it.
-    pub fn finish(mut self, dropped: u64) -> Result<Summary> {
-        self.flush()?;
-        self.written.dropped = dropped;
-        self.append(&format::encode_end(self.written.events, dropped))?;
-        Ok(self.written)
-    }
-}
-
-/// Limits of a [`Recorder`].
+/// Bounds of a [`Recorder`].
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderOptions {
-    /// The most events that may wait for the disk, in all buffers together. As many more may be being written.
+    /// Records that may wait for the disk, in all buffers together; as many are being written at most.
     pub buffer: usize,
     /// Largest file, bytes.
     pub file: u64,
-    /// The longest time until an event is written.
+    /// Records wait at most so long before they are written.
     pub interval: Duration,
 }
 
 impl Default for RecorderOptions {
-    /// 128 Ki events (9 MiB), 1 GiB, one second.
+    /// 128 Ki records (14 MiB), 1 GiB, one second.
     fn default() -> RecorderOptions {
         RecorderOptions {
             buffer: 128 << 10,
@@ -152,14 +59,33 @@ struct Shard(Mutex<Buffer>);
 
 #[derive(Debug, Default)]
 struct Buffer {
-    events: Vec<Event>,
+    taken: Taken,
     recorded: u64,
     dropped: u64,
 }
 
+/// What was recorded, as it came.
+#[derive(Debug, Default)]
+struct Taken {
+    groups: Vec<Group>,
+    records: Vec<Record>,
+    links: Vec<Link>,
+}
+
+/// Records that one piece of work left.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    at: Nanos,
+    /// Its file's number in the deployment; 0: the records name their files themselves.
+    file: u64,
+    records: u32,
+    /// Of its last record.
+    links: u32,
+}
+
 impl Shard {
     fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        // After a panic of another thread the list of events is still usable.
+        // Whatever a panic left: lists are always usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,14 +93,22 @@ impl Shard {
 #[derive(Debug)]
 struct Shared {
     shards: [Shard; SHARDS],
-    /// The most events of one buffer.
+    /// Records of one buffer.
     room: usize,
-    /// Events that the writing thread dropped.
+    /// Files that records name by number.
+    names: Mutex<Names>,
+    /// Dropped by the thread that writes.
     unwritten: AtomicU64,
     /// Requests to the writing thread.
     ask: Mutex<Ask>,
     wake: Condvar,
     options: RecorderOptions,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    last: u32,
+    unwritten: Vec<FileName>,
 }
 
 #[derive(Debug, Default)]
@@ -187,6 +121,10 @@ struct Ask {
 impl Shared {
     fn ask(&self) -> MutexGuard<'_, Ask> {
         self.ask.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> (u64, u64) {
@@ -206,15 +144,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file and starts the thread that writes it.
-    pub fn start(path: &Path, header: &Header, options: RecorderOptions) -> Result<Recorder> {
+    /// Makes the file and starts the thread that writes it.
+    pub fn start(path: &Path, head: &StreamHead, options: RecorderOptions) -> Result<Recorder> {
         if options.buffer == 0 {
-            return Err(Error::Invalid("a recorder with room for no event".into()));
+            return Err(Error::Invalid("a recorder with room for no record".into()));
         }
-        let writer = Writer::create(path, header)?;
+        let writer = StreamWriter::create(path, head)?;
         let shared = Arc::new(Shared {
             shards: Default::default(),
             room: options.buffer.div_ceil(SHARDS),
+            names: Mutex::default(),
             unwritten: AtomicU64::new(0),
             ask: Mutex::default(),
             wake: Condvar::new(),
@@ -235,25 +174,56 @@ impl Recorder {
         })
     }
 
-    /// Records events of one request, or counts them as dropped. Threads that pass different values of `who` rarely
-    /// wait for each other, and then for a few nanoseconds. Never waits for the disk.
-    pub fn record(&self, who: usize, events: &[Event]) {
+    /// Records what one piece of work left, which ended `at`, or counts it as dropped. `file`: the number in the deployment of
+    /// the file of all these records, or 0. The links are those of the last record. Those who give different numbers for
+    /// `who` rarely wait for each other: a few nanoseconds then. Never waits for the disk.
+    pub fn record(&self, who: usize, at: Nanos, file: u64, records: &[Record], links: &[Link]) {
         let shared = &*self.shared;
         let mut buffer = shared.shards[who % SHARDS].buffer();
-        let before = buffer.events.len();
-        let taken = events.len().min(shared.room - before);
-        buffer.events.extend_from_slice(&events[..taken]);
-        buffer.recorded += taken as u64;
-        buffer.dropped += (events.len() - taken) as u64;
+        let before = buffer.taken.records.len();
+        if records.len() > shared.room - before
+            || buffer.taken.links.len() + links.len() > shared.room
+        {
+            buffer.dropped += records.len() as u64;
+            return;
+        }
+        buffer.taken.groups.push(Group {
+            at,
+            file,
+            records: records.len() as u32,
+            links: links.len() as u32,
+        });
+        buffer.taken.records.extend_from_slice(records);
+        buffer.taken.links.extend_from_slice(links);
+        buffer.recorded += records.len() as u64;
         let half = shared.room.div_ceil(2);
-        if before < half && buffer.events.len() >= half {
+        if before < half && buffer.taken.records.len() >= half {
             drop(buffer);
             shared.ask().hurry = true;
             shared.wake.notify_one();
         }
     }
 
-    /// Events recorded and events dropped so far.
+    /// So many more records are missing, for reasons of the caller.
+    pub fn lost(&self, who: usize, records: u64) {
+        if records > 0 {
+            self.shared.shards[who % SHARDS].buffer().dropped += records;
+        }
+    }
+
+    /// The number of another file, for records that name theirs themselves; 0: there are too many. For recorders whose records
+    /// all do that.
+    pub fn name(&self, file: &FileName) -> u32 {
+        let mut names = self.shared.names();
+        if names.last as usize >= MAX_FILES {
+            return 0;
+        }
+        names.last += 1;
+        names.unwritten.push(file.clone());
+        names.last
+    }
+
+    /// Records taken and records dropped so far.
     pub fn counts(&self) -> (u64, u64) {
         self.shared.counts()
     }
@@ -283,9 +253,44 @@ impl Drop for Recorder {
     }
 }
 
-fn write_all(shared: &Shared, mut writer: Writer) -> Result<Summary> {
-    let mut taken = Vec::new();
-    let mut batch: Vec<Event> = Vec::new();
+/// Groups that wait for their turn: with the places where their records and links begin.
+#[derive(Debug, Default)]
+struct Batch {
+    order: Vec<(Group, usize, usize)>,
+    records: Vec<Record>,
+    links: Vec<Link>,
+}
+
+impl Batch {
+    fn take(&mut self, taken: &mut Taken) {
+        let (mut record, mut link) = (self.records.len(), self.links.len());
+        for group in taken.groups.drain(..) {
+            self.order.push((group, record, link));
+            record += group.records as usize;
+            link += group.links as usize;
+        }
+        self.records.append(&mut taken.records);
+        self.links.append(&mut taken.links);
+    }
+
+    /// Keeps those from `ripe` on.
+    fn keep_from(&mut self, ripe: usize) {
+        let mut rest = Batch::default();
+        for (group, record, link) in self.order.drain(ripe..) {
+            let place = (group, rest.records.len(), rest.links.len());
+            rest.order.push(place);
+            let records = record..record + group.records as usize;
+            rest.records.extend_from_slice(&self.records[records]);
+            let links = link..link + group.links as usize;
+            rest.links.extend_from_slice(&self.links[links]);
+        }
+        *self = rest;
+    }
+}
+
+fn write_all(shared: &Shared, mut writer: StreamWriter) -> Result<Summary> {
+    let mut taken = Taken::default();
+    let mut batch = Batch::default();
     let mut failed = false;
     let mut before_last = 0;
     loop {
@@ -299,45 +304,76 @@ fn write_all(shared: &Shared, mut writer: Writer) -> Result<Summary> {
             ask.ending
         };
         for shard in &shared.shards {
-            // Buffers are swapped and reused: nothing is allocated under the lock once all have grown.
-            std::mem::swap(&mut shard.buffer().events, &mut taken);
-            batch.append(&mut taken);
+            // Rooms are used in turn: nothing is allocated under the lock once all have grown.
+            std::mem::swap(&mut shard.buffer().taken, &mut taken);
+            batch.take(&mut taken);
         }
-        // Each buffer is nearly in order. Other buffers may hold earlier events, which come with the next round.
-        batch.sort_by_key(|e| (e.at, e.request, e.kind));
-        let last = batch.last().map_or(0, |e| e.at);
+        for file in std::mem::take(&mut shared.names().unwritten) {
+            writer.name_file_of(&file);
+        }
+        // Each buffer is nearly in order; those of others may hold earlier ones that come with the next round.
+        batch
+            .order
+            .sort_by_key(|(group, place, _)| (group.at, *place));
+        let last = batch.order.last().map_or(0, |(group, ..)| group.at);
         let ripe = if ending {
-            batch.len()
+            batch.order.len()
         } else {
-            batch.partition_point(|e| e.at + LATE <= last || e.at <= before_last)
+            let ripe = |at: Nanos| at.saturating_add(LATE) <= last || at <= before_last;
+            batch.order.partition_point(|(group, ..)| ripe(group.at))
         };
         before_last = last.max(before_last);
-        let before = writer.written.events;
-        let result = write_batch(&mut writer, &batch[..ripe], shared.options.file);
-        let lost = ripe as u64 - (writer.written.events - before);
+        let wanted: u64 = batch.order[..ripe]
+            .iter()
+            .map(|g| u64::from(g.0.records))
+            .sum();
+        let before = writer.written().events;
+        writer.set_dropped(shared.counts().1);
+        let result = write_batch(&mut writer, &batch, ripe, shared.options.file);
+        let lost = wanted - (writer.written().events - before);
         shared.unwritten.fetch_add(lost, Relaxed);
         if let Err(error) = result
             && !failed
         {
             failed = true;
-            log::warn!("events are dropped: {error}");
+            log::warn!("records of the trace are dropped: {error}");
         }
-        batch.drain(..ripe);
+        batch.keep_from(ripe);
         if ending {
             return writer.finish(shared.counts().1);
         }
     }
 }
 
-fn write_batch(writer: &mut Writer, batch: &[Event], bound: u64) -> Result<()> {
-    for chunk in batch.chunks(BLOCK_EVENTS) {
-        if writer.written.bytes >= bound {
+/// Writes the first `ripe` groups.
+fn write_batch(writer: &mut StreamWriter, batch: &Batch, ripe: usize, bound: u64) -> Result<()> {
+    for (group, record, link) in &batch.order[..ripe] {
+        if writer.written().bytes >= bound {
             return Err(Error::Invalid(format!(
                 "{} has reached its bound of {bound} bytes",
-                writer.path.display()
+                writer.path().display()
             )));
         }
-        writer.write_block(chunk)?;
+        let file = match group.file {
+            0 => None,
+            id => Some(writer.name_file_of(&FileName {
+                path: String::new(),
+                id,
+            })),
+        };
+        let records = &batch.records[*record..record + group.records as usize];
+        for (i, record) in records.iter().enumerate() {
+            let record = Record {
+                file: file.unwrap_or(record.file),
+                ..*record
+            };
+            let links = if i + 1 == records.len() {
+                &batch.links[*link..link + group.links as usize]
+            } else {
+                &[]
+            };
+            writer.push_linked(&record, links)?;
+        }
     }
-    Ok(())
+    writer.flush()
 }

@@ -49,7 +49,7 @@ def paths(given, fail):
     found = []
     for one in map(Path, given):
         if one.is_dir():
-            inside = sorted(one.glob("*" + SUFFIX))
+            inside = sorted(one.glob("data-*" + SUFFIX)) or sorted(one.glob("*" + SUFFIX))
             if not inside:
                 fail(f"{one} holds no *{SUFFIX}; `penstock run --trace DIR` and `penstock up --trace DIR` make them")
             found += inside

@@ -362,8 +362,7 @@ impl Agent {
             if !runs {
                 let port = ports.iter().position(|(of, _)| *of == which);
                 let port = port.map(|at| ports.swap_remove(at).1);
-                let trace = start.trace.as_deref();
-                let child = launch::start(&located, which, port, trace, &start.replaced)?;
+                let child = launch::start(&located, which, port, start.options())?;
                 self.started.push((which, child));
             }
         }
@@ -389,8 +388,7 @@ impl Agent {
             let runs = launch::running(&located, which).is_some();
             // It ran and has ended since. A process that was killed is still there for a moment.
             if let (false, false, Some(start)) = (ours, runs, &self.start) {
-                let trace = start.trace.as_deref();
-                let child = launch::start(&located, which, None, trace, &start.replaced)?;
+                let child = launch::start(&located, which, None, start.options())?;
                 self.started.push((which, child));
             }
             if runs && looked.recovering.is_none() {

@@ -1,6 +1,7 @@
 //! Requests to an agent, and its answers: one line of JSON each.
 use super::here::Net;
 use crate::job::Cleaned;
+use crate::launch;
 use crate::replaced::ReplacedArgs;
 use crate::which::Which;
 use penstock_rpc::deployment::Deployment;
@@ -155,7 +156,19 @@ impl std::fmt::Debug for NextKeys {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
     pub trace: Option<PathBuf>,
+    pub journal: bool,
     pub replaced: ReplacedArgs,
+}
+
+impl Start {
+    /// The same for a server's process.
+    pub fn options(&self) -> launch::Options<'_> {
+        launch::Options {
+            trace: self.trace.as_deref(),
+            journal: self.journal,
+            replaced: &self.replaced,
+        }
+    }
 }
 
 /// The state of the servers of a host.

@@ -199,6 +199,7 @@ fn start(args: &UpArgs) -> Result<Start> {
     let trace = trace.map(|dir| std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e)));
     Ok(Start {
         trace: trace.transpose()?,
+        journal: args.journal,
         replaced: args.replaced.clone(),
     })
 }
@@ -400,7 +401,7 @@ fn reach_all(located: &Located, interrupt: &Interrupt) -> Result<()> {
                 "{host}: {} refuses this client: {why}",
                 which.title()
             ))
-            .next(why.next(located)));
+            .next(status::next(why, located)));
         }
         if interrupt.came() {
             return Err(session::interrupted());

@@ -119,6 +119,7 @@ pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deplo
         reach: reach.clone(),
         shape: args.shape.clone(),
         trace: None,
+        journal: false,
         tcp: None,
         transport: None,
         munge: None,

@@ -8,6 +8,7 @@ mod launcher;
 mod oversubscription;
 mod preload;
 pub mod summary;
+mod traced;
 
 use crate::connect;
 use crate::deployment::{self, Located, Plan};
@@ -50,6 +51,8 @@ Examples:
                                                       files stay in /scratch/fs
   penstock run -n 4 --method datatype -- ./app penstock:/out
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
+  penstock run -n 4 --trace T --no-penstock -- ./app /lustre/me/out
+                                                      only traced: see docs/use/tracing.md
   penstock run -n 4 -- python3 script.py              mpi4py
   penstock run --job -n 64 --stage-in case7 --stage-out results -- ./app penstock:/out/f
                                                       over the disks of the job's nodes (docs/administer/slurm.md)
@@ -58,16 +61,29 @@ Examples:
 
 The exit code is the program's. `penstock up --help` lists the modelled devices.")]
 pub struct RunArgs {
-    /// Number of ranks.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub ranks: u32,
-    /// Where the embedded deployment has its files: a temporary directory in DIR, or DIR itself with --keep. With
-    /// --job: a directory on a local disk of each host. A DIR that was kept is used again.
+    /// Number of ranks. Without it, with --no-penstock, the program is started as it is, without a launcher.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+          required_unless_present = "no_penstock")]
+    pub ranks: Option<u32>,
+    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. With --job: a directory
+    /// on a disk of each host's own. A DIR
+    /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
+    /// Trace the run: each process of the program writes its calls, and each data server the requests it serves, to a file in DIR
+    /// (docs/use/tracing.md, docs/administer/traces.md).
+    #[arg(long, value_name = "DIR", conflicts_with = "deployment")]
     pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub choices: traced::Choices,
+    /// With --trace: each data server also writes down what its scheduler decides, for `penstock sim --replay`. All requests then go
+    /// through the scheduler's queue, and none past the servers.
+    #[arg(long, requires = "trace")]
+    pub journal: bool,
+    /// Only trace: the program's I/O goes where it goes without Penstock, to any file system by any MPI library.
+    #[arg(long, requires = "trace", conflicts_with_all = ["deployment", "direct", "store", "keep", "job", "method", "shortcut", "json",
+          "servers", "device"])]
+    pub no_penstock: bool,
     /// Keep the embedded deployment and its files.
     #[arg(long, conflicts_with_all = ["deployment", "direct"])]
     pub keep: bool,
@@ -106,7 +122,14 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
-/// Methods by their names in hints.
+impl RunArgs {
+    /// Ranks; one where nobody said.
+    fn ranks(&self) -> u32 {
+        self.ranks.unwrap_or(1)
+    }
+}
+
+/// Methods by the names they have in hints.
 fn methods() -> PossibleValuesParser {
     penstock_mpiio::method_values()
         .map(|(name, summary)| PossibleValue::new(name).help(summary))
@@ -135,6 +158,9 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .split_first()
         .ok_or_else(|| CliError::new("no program given"))?;
     let program = launcher::find_program(program)?;
+    if args.no_penstock {
+        return traced::run_alone(args, &program, arguments);
+    }
     let (family, launcher, plugin) = choose_launcher(args, &program)?;
     let library = preload::library()?;
     // From here on the loop below handles signals, so that cleaning up is always completed.
@@ -147,15 +173,23 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let summaries = temporary_directory(&std::env::temp_dir(), &mut watcher)?;
     let mut temporary = Vec::new();
     job::refuse_without(&args.job)?;
+    let tracing = args
+        .trace
+        .as_deref()
+        .map(|dir| traced::Collecting::start(dir, &args.choices))
+        .transpose()?;
     let mut place = place(args, named, &mut watcher, &mut temporary)?;
 
     let mount = mount_for(args, &place, &mut watcher)?;
     let mut environment =
         rank_environment(args, &place, mount.directory(), &library, summaries.path())?;
+    if let Some(tracing) = &tracing {
+        tracing.add_to(&mut environment, Some(&library))?;
+    }
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let settings =
-        oversubscription::Settings::for_ranks(args.ranks, cores, family, launcher.family);
-    if let (Some(line), false) = (settings.describe(args.ranks, cores), args.quiet) {
+        oversubscription::Settings::for_ranks(args.ranks(), cores, family, launcher.family);
+    if let (Some(line), false) = (settings.describe(args.ranks(), cores), args.quiet) {
         out::note(line);
     }
     environment.extend(
@@ -168,7 +202,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut command = Command::new(&launcher.path);
     command
         .arg("-n")
-        .arg(args.ranks.to_string())
+        .arg(args.ranks().to_string())
         .args(&settings.arguments)
         .args(&plugin)
         .args(&args.launcher_args)
@@ -205,7 +239,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
 
     let summary = Report::gather(
         summaries.path(),
-        args.ranks,
+        args.ranks(),
         wall,
         before.as_deref().zip(place.status().as_deref()),
     );
@@ -223,6 +257,9 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         ));
     }
     drop(mount);
+    if let Some(tracing) = tracing {
+        tracing.finish(args.quiet);
+    }
     let saved = place.end(args);
     drop(temporary);
     drop(summaries);
@@ -262,7 +299,7 @@ fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, 
     if library.is_err() {
         launcher::refuse_static(program)?;
     }
-    let farm = args.ranks == 1 || Environment::read().task_farm;
+    let farm = args.ranks() == 1 || Environment::read().task_farm;
     let srun = || (args.job.job.is_some() && job::in_slurm()).then(|| "srun".into());
     match &args.launcher.clone().or_else(srun) {
         Some(name) => {
@@ -386,6 +423,7 @@ fn place(
     let how = How {
         file: None,
         trace: trace.as_deref(),
+        journal: args.journal,
         audit: args.keep.then_some(logs.as_path()),
         // Stores that are removed at the end need no maintenance.
         stores: args.keep.then(|| Stores {
@@ -513,12 +551,16 @@ fn rank_environment(
 ) -> Result<Vec<(OsString, OsString)>> {
     let id = connect::program()?.program;
     let mut environment = preload::environment(
-        library,
+        &[library],
         std::env::var_os("LD_PRELOAD").as_deref(),
         std::env::var_os("LD_LIBRARY_PATH").as_deref(),
     )?;
     let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
     set("PENSTOCK_SUMMARY_DIR", summaries.into());
+    if let Some(dir) = &args.trace {
+        let dir = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
+        set("PENSTOCK_TRACE", dir.into());
+    }
     set("PENSTOCK_PROGRAM", id.to_string().into());
     if let Some(method) = &args.method {
         set("PENSTOCK_METHOD", method.into());

@@ -9,8 +9,11 @@ const LIBRARY: &str = "libpenstock.so";
 /// The environment variable with another path.
 const VARIABLE: &str = "PENSTOCK_LIBRARY";
 
-/// Its path: beside this program (as built), in `../lib/penstock` (as installed), or as the environment says. The
-/// program's own path is used with links followed, so that a whole tree may be moved.
+/// The library that traced programs preload, beside the other one.
+const TRACE_LIBRARY: &str = "libpenstock_trace.so";
+
+/// Where it lies: beside this program (as built), in `../lib/penstock` (as installed), or where the environment says.
+/// The program's own path counts, with links followed: a whole tree may be moved.
 pub fn library() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
         let path = PathBuf::from(path);
@@ -18,65 +21,83 @@ pub fn library() -> Result<PathBuf> {
             .canonicalize()
             .map_err(|e| CliError::io("find", &path, e).next(format!("mend {VARIABLE}")));
     }
+    belonging(
+        LIBRARY,
+        &format!("build it with `make build`, install the whole tree, or name it with {VARIABLE}"),
+    )
+}
+
+/// Where the library of traced programs lies.
+pub fn trace_library() -> Result<PathBuf> {
+    belonging(
+        TRACE_LIBRARY,
+        "build it with `make build`, or install the whole tree",
+    )
+}
+
+fn belonging(name: &str, next: &str) -> Result<PathBuf> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let dir = me.parent().unwrap_or(Path::new("/"));
     let private = dir.parent().unwrap_or(dir).join("lib/penstock");
     [dir, &private]
         .into_iter()
-        .map(|dir| dir.join(LIBRARY))
+        .map(|dir| dir.join(name))
         .find(|p| p.is_file())
         .ok_or_else(|| {
             CliError::new(format!(
-                "{LIBRARY} is neither in {} nor in {}",
+                "{name} is neither in {} nor in {}",
                 dir.display(),
                 private.display()
             ))
-            .next(format!(
-                "build it with `make build`, install the whole tree, or name it with {VARIABLE}"
-            ))
+            .next(next)
         })
 }
 
-/// The variables that make the dynamic loader preload `library` after `others`: `LD_PRELOAD`, and `LD_LIBRARY_PATH` if
-/// it must differ from `searched`.
+/// The variables that make the dynamic loader preload `libraries` after `others`: `LD_PRELOAD`, and `LD_LIBRARY_PATH` if
+/// that has to change from `searched`.
 ///
 /// In `LD_PRELOAD` a space ends a name. A library in a directory with spaces is named without its directory, which goes
 /// to `LD_LIBRARY_PATH`: its entries end at `:` and `;` only.
 pub fn environment(
-    library: &Path,
+    libraries: &[&Path],
     others: Option<&OsStr>,
     searched: Option<&OsStr>,
 ) -> Result<Vec<(OsString, OsString)>> {
-    let path = library.as_os_str();
-    let has = |byte| path.as_bytes().contains(&byte);
-    if has(b':') || (has(b' ') && has(b';')) {
-        return Err(CliError::new(format!(
-            "the dynamic loader cannot preload {}: its path has a colon, or a space and a semicolon",
-            library.display()
-        ))
-        .next(format!(
-            "install Penstock in another directory, or name a copy of the library with {VARIABLE}"
-        )));
+    let mut names = Vec::from_iter(others);
+    let mut directories: Vec<&OsStr> = Vec::new();
+    for library in libraries {
+        let path = library.as_os_str();
+        let has = |byte| path.as_bytes().contains(&byte);
+        if has(b':') || (has(b' ') && has(b';')) {
+            return Err(CliError::new(format!(
+                "the dynamic loader cannot preload {}: its path has a colon, or a space and a semicolon",
+                library.display()
+            ))
+            .next(format!(
+                "install Penstock in another directory, or name a copy of the library with {VARIABLE}"
+            )));
+        }
+        match library.parent().zip(library.file_name()) {
+            Some((dir, name)) if has(b' ') => {
+                names.push(name);
+                if !directories.contains(&dir.as_os_str()) {
+                    directories.push(dir.as_os_str());
+                }
+            }
+            _ => names.push(path),
+        }
     }
-    let joined = |words: [Option<&OsStr>; 2]| {
-        let words: Vec<_> = words
-            .into_iter()
-            .flatten()
-            .filter(|w| !w.is_empty())
-            .collect();
+    let joined = |words: Vec<&OsStr>| {
+        let words: Vec<_> = words.into_iter().filter(|w| !w.is_empty()).collect();
         words.join(OsStr::new(":"))
     };
-    Ok(match library.parent().zip(library.file_name()) {
-        Some((dir, name)) if has(b' ') => vec![
-            ("LD_PRELOAD".into(), joined([others, Some(name)])),
-            (
-                "LD_LIBRARY_PATH".into(),
-                joined([Some(dir.as_os_str()), searched]),
-            ),
-        ],
-        _ => vec![("LD_PRELOAD".into(), joined([others, Some(path)]))],
-    })
+    let mut variables = vec![("LD_PRELOAD".into(), joined(names))];
+    if !directories.is_empty() {
+        directories.extend(searched);
+        variables.push(("LD_LIBRARY_PATH".into(), joined(directories)));
+    }
+    Ok(variables)
 }
 
 #[cfg(test)]
@@ -85,7 +106,7 @@ mod tests {
 
     fn told(library: &str, others: Option<&str>, searched: Option<&str>) -> Option<Vec<String>> {
         let variables = environment(
-            Path::new(library),
+            &[Path::new(library)],
             others.map(OsStr::new),
             searched.map(OsStr::new),
         );

@@ -52,7 +52,7 @@ impl Session {
 
     pub(super) fn unregister(&mut self) {
         if let Some(place) = self.program.place.take() {
-            self.registry().leave(&place);
+            self.registry().leave(since_boot(), &place);
         }
     }
 

@@ -61,6 +61,7 @@ impl Session<'_> {
                 return no(&e.message);
             }
         };
+        let counted = page.clone();
         // Descriptors travel in order with all that was answered before.
         let queue = &self.server.queue;
         // Looked at with the object's mutex held: whoever switches the queue on takes back what was granted before.
@@ -72,7 +73,7 @@ impl Session<'_> {
             Some(None) => return no("this server sees each request"),
             None => return no("the file is locked"),
             Some(Some(false)) => return no("this connection has shortcuts to the file already"),
-            Some(Some(true)) => {}
+            Some(Some(true)) => self.server.load.granted(self.program, counted),
         }
         let reply = DataReply::Shortcut { writable: write };
         let fds = [object.as_fd(), page_fd.as_fd()];

@@ -1,5 +1,6 @@
 //! Requests and replies of the data servers.
 use super::capability::Capability;
+use super::ledger::{DirectSums, LedgerStatus};
 use super::limits::MAX_LIST;
 use super::refusal::WireError;
 use super::status::{AuditStatus, KeysHeld};
@@ -219,6 +220,8 @@ pub enum DataRequest {
         /// First resets the counts and counts again; until that is done, objects of these users cannot grow.
         anew: bool,
     },
+    /// Who loads the server: all programs for administrators, else one's own. Answered by `Ledger`.
+    Ledger,
 }
 
 /// An answer of a data server.
@@ -303,6 +306,8 @@ pub enum DataReply {
     Counted(
         #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")] Vec<CountedBytes>,
     ),
+    /// To `Ledger`.
+    Ledger(Box<LedgerStatus>),
 }
 
 /// Damage that a data server found in its store.
@@ -372,6 +377,8 @@ pub struct DataStatus {
     pub identity: Option<StoreState>,
     /// Counts of its audit log.
     pub audit: AuditStatus,
+    /// Past the server by shortcuts, since the start, as clients count it.
+    pub direct: DirectSums,
 }
 
 /// State of a data server's scheduler. Counts are since the start; requests are slices of at most 256 KiB.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// Most programs of a list.
 pub const MAX_PROGRAMS: usize = 1024;
-/// Bytes of the names of a job and of a host.
+/// Programs that have ended, in the same list.
+pub const MAX_FORMER: usize = 256;
+/// Bytes of a job's name and of a host's.
 pub const MAX_PROGRAM_NAME: usize = 64;
 /// Bytes of a command.
 pub const MAX_COMMAND: usize = 256;
@@ -59,7 +61,10 @@ pub struct Programs {
     /// In the order of their registration.
     #[serde(deserialize_with = "bounded::at_most::<MAX_PROGRAMS, _, _>")]
     pub rows: Vec<ProgramRow>,
-    /// Current traffic per second of all data servers, including programs that are not listed. The programs with the
+    /// Those that ended last, the newest first; `age_ms` counts from their ends. None that runs.
+    #[serde(deserialize_with = "bounded::at_most::<MAX_FORMER, _, _>")]
+    pub former: Vec<ProgramRow>,
+    /// What goes through all data servers per second, as they report now; also of programs that are not listed. Those with the
     /// most bytes, at most [`MAX_PROGRAMS`].
     #[serde(deserialize_with = "bounded::at_most::<MAX_PROGRAMS, _, _>")]
     pub traffic: Vec<ProgramTraffic>,

@@ -66,7 +66,45 @@ pub enum ErrorKind {
     Quota,
 }
 
-/// An error answer of a server.
+impl ErrorKind {
+    /// The errno that says most nearly the same.
+    pub fn errno(self) -> i32 {
+        use rustix::io::Errno;
+        let errno = match self {
+            ErrorKind::NotFound => Errno::NOENT,
+            ErrorKind::Exists => Errno::EXIST,
+            ErrorKind::NotDirectory => Errno::NOTDIR,
+            ErrorKind::IsDirectory => Errno::ISDIR,
+            ErrorKind::NotEmpty => Errno::NOTEMPTY,
+            ErrorKind::Permission
+            | ErrorKind::BadKey
+            | ErrorKind::BadCapability
+            | ErrorKind::ExpiredCapability => Errno::ACCESS,
+            ErrorKind::ReadOnly => Errno::ROFS,
+            ErrorKind::NoSpace => Errno::NOSPC,
+            ErrorKind::Quota => Errno::DQUOT,
+            ErrorKind::InvalidArgument => Errno::INVAL,
+            ErrorKind::TooLarge => Errno::FBIG,
+            ErrorKind::Malformed | ErrorKind::Version => Errno::PROTO,
+            ErrorKind::Damaged => Errno::BADMSG,
+            ErrorKind::LockTimeout => Errno::TIMEDOUT,
+            ErrorKind::LockLost => Errno::NOLCK,
+            ErrorKind::Busy => Errno::BUSY,
+            ErrorKind::Unsupported => Errno::OPNOTSUPP,
+            ErrorKind::Io | ErrorKind::NoSession => Errno::IO,
+            ErrorKind::ShuttingDown => Errno::SHUTDOWN,
+            ErrorKind::NotOwner => Errno::PERM,
+            ErrorKind::NameTooLong => Errno::NAMETOOLONG,
+            ErrorKind::Loop => Errno::LOOP,
+            ErrorKind::TooManyLinks => Errno::MLINK,
+            ErrorKind::NoAttribute => Errno::NODATA,
+            ErrorKind::NotText => Errno::ILSEQ,
+        };
+        errno.raw_os_error()
+    }
+}
+
+/// A server's no.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct WireError {

@@ -1,4 +1,4 @@
-//! The format of a trace file.
+//! The bytes of trace files of versions 1 and 2, which are still read: events of one server's requests.
 //!
 //! ```text
 //! file    = header block* end
@@ -14,14 +14,19 @@
 //! takes about nine bytes, whatever the file. Differences are zigzag varints. Calls are counted by rank. So each is
 //! stored as the difference to the last event of a rank with the same number modulo [`RANKS`].
 //!
-//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set, and the fields are missing.
+//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
+#[cfg(test)]
+use crate::bits::{put, zigzag};
+use crate::bits::{take, unzigzag};
 use crate::event::{Event, Kind};
-use penstock_base::{Numbered, Op};
+#[cfg(test)]
+use penstock_base::Numbered;
+use penstock_base::Op;
 
-/// Version that is written.
-pub const VERSION: u32 = 2;
+/// The newest version of this kind.
+pub(crate) const VERSION: u32 = 2;
 /// Oldest version that is read.
-pub const OLDEST_VERSION: u32 = 1;
+pub(crate) const OLDEST_VERSION: u32 = 1;
 
 pub(crate) const MAGIC: &[u8; 8] = b"PSTTRACE";
 pub(crate) const BLOCK: &[u8; 4] = b"BLCK";
@@ -59,6 +64,7 @@ pub struct Header {
 }
 
 impl Header {
+    #[cfg(test)]
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
@@ -101,6 +107,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
+#[cfg(test)]
 pub(crate) fn encode_end(events: u64, dropped: u64) -> Vec<u8> {
     let mut out = END.to_vec();
     out.extend(events.to_le_bytes());
@@ -202,6 +209,7 @@ impl Context {
 }
 
 /// Encodes one block.
+#[cfg(test)]
 pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     debug_assert!(!events.is_empty() && events.len() <= BLOCK_EVENTS);
     let start = out.len();
@@ -369,40 +377,6 @@ fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Resul
     };
     context.learn(slot, &event);
     Ok(event)
-}
-
-/// Zigzag code: maps differences of small magnitude and either sign to small numbers.
-fn zigzag(difference: u64) -> u64 {
-    let signed = difference.cast_signed();
-    ((signed << 1) ^ (signed >> 63)).cast_unsigned()
-}
-
-fn unzigzag(coded: u64) -> u64 {
-    (coded >> 1) ^ (coded & 1).wrapping_neg()
-}
-
-fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for (i, &byte) in bytes.iter().take(10).enumerate() {
-        let bits = u64::from(byte & 0x7f);
-        if i == 9 && bits > 1 {
-            return None;
-        }
-        value |= bits << (7 * i);
-        if byte & 0x80 == 0 {
-            *bytes = &bytes[i + 1..];
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

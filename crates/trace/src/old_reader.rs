@@ -1,8 +1,8 @@
-//! Reads traces, strictly: bytes that the writer did not write are an error with a position. Everything before them is
-//! returned first.
+//! Reading versions 1 and 2, strictly: what the writer did not write is an error that says where, and everything before it is
+//! handed out first.
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::format::{
+use crate::old_format::{
     self, BLOCK, BLOCK_EVENTS, BLOCK_HEAD, BODY, END, END_TAIL, Header, MAGIC, MAX_BODY,
     MAX_PAYLOAD, OLDEST_VERSION, VERSION,
 };
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Reads one trace file, block by block.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct OldReader {
     file: File,
     path: PathBuf,
     version: u32,
@@ -24,9 +24,9 @@ pub struct Reader {
     bytes: Vec<u8>,
 }
 
-impl Reader {
+impl OldReader {
     /// Opens a trace and checks its header.
-    pub fn open(path: &Path) -> Result<Reader> {
+    pub(crate) fn open(path: &Path) -> Result<OldReader> {
         let io = |source| Error::Io {
             doing: "read",
             path: path.to_owned(),
@@ -48,15 +48,15 @@ impl Reader {
         if n < head.len() {
             return Err(not("it ends within its header"));
         }
-        let version = format::u32_at(&head, 8);
+        let version = old_format::u32_at(&head, 8);
         if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(Error::Version {
                 path: path.to_owned(),
                 found: version,
-                ours: (OLDEST_VERSION, VERSION),
+                ours: crate::stream::VERSION,
             });
         }
-        let length = format::u32_at(&head, 12);
+        let length = old_format::u32_at(&head, 12);
         if (length as usize) < BODY || length > MAX_BODY {
             return Err(not("its header has an impossible length"));
         }
@@ -66,14 +66,14 @@ impl Reader {
             return Err(not("it ends within its header"));
         }
         let (checked, crc) = head.split_at(head.len() - 4);
-        if crc32fast::hash(checked) != format::u32_at(crc, 0) {
+        if crc32fast::hash(checked) != old_format::u32_at(crc, 0) {
             return Err(not("its header is damaged"));
         }
         let header = Header::decode(&checked[start..]).map_err(|why| Error::NotATrace {
             path: path.to_owned(),
             why: format!("its header has {why}"),
         })?;
-        Ok(Reader {
+        Ok(OldReader {
             at: head.len() as u64,
             file,
             path: path.to_owned(),
@@ -85,19 +85,18 @@ impl Reader {
         })
     }
 
-    /// What the trace records about itself.
-    pub fn header(&self) -> &Header {
+    /// What the trace says of itself.
+    pub(crate) fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The counts at its end, once that has been read.
-    pub fn summary(&self) -> Option<Summary> {
+    /// What its end says, once it has been read.
+    pub(crate) fn summary(&self) -> Option<Summary> {
         self.end
     }
 
-    /// Appends the next block's events to `out`. Returns false at the end of the trace. After an error nothing more can
-    /// be read.
-    pub fn next_block(&mut self, out: &mut Vec<Event>) -> Result<bool> {
+    /// Appends the next block's events to `out`. False: the trace is over. After an error nothing more can be read.
+    pub(crate) fn next_block(&mut self, out: &mut Vec<Event>) -> Result<bool> {
         if self.end.is_some() {
             return Ok(false);
         }
@@ -124,7 +123,7 @@ impl Reader {
         if self.take(&mut bytes[4..])? < BLOCK_HEAD - 4 {
             return Err(self.truncated("a block's beginning"));
         }
-        let (count, length) = (format::u32_at(&bytes, 4), format::u32_at(&bytes, 8));
+        let (count, length) = (old_format::u32_at(&bytes, 4), old_format::u32_at(&bytes, 8));
         if count == 0 || count as usize > BLOCK_EVENTS || length > MAX_PAYLOAD {
             return Err(self.damaged(&format!(
                 "it claims {count} events in {length} bytes, at most {BLOCK_EVENTS} in {MAX_PAYLOAD} are possible"
@@ -135,11 +134,13 @@ impl Reader {
             return Err(self.truncated("a block"));
         }
         let (checked, crc) = bytes.split_at(bytes.len() - 4);
-        if crc32fast::hash(checked) != format::u32_at(crc, 0) {
+        if crc32fast::hash(checked) != old_format::u32_at(crc, 0) {
             return Err(self.damaged("its checksum does not fit"));
         }
         let before = out.len();
-        if let Err(why) = format::decode_payload(self.version, count, &checked[BLOCK_HEAD..], out) {
+        if let Err(why) =
+            old_format::decode_payload(self.version, count, &checked[BLOCK_HEAD..], out)
+        {
             out.truncate(before);
             return Err(self.damaged(&why));
         }
@@ -155,10 +156,10 @@ impl Reader {
         if self.take(&mut bytes[4..])? < END_TAIL {
             return Err(self.truncated("its end"));
         }
-        if crc32fast::hash(&bytes[..END_TAIL]) != format::u32_at(&bytes, END_TAIL) {
+        if crc32fast::hash(&bytes[..END_TAIL]) != old_format::u32_at(&bytes, END_TAIL) {
             return Err(self.damaged("the end's checksum does not fit"));
         }
-        let events = format::u64_at(&bytes, 4);
+        let events = old_format::u64_at(&bytes, 4);
         if events != self.events {
             return Err(self.damaged(&format!(
                 "the end counts {events} events, {} were read: blocks are missing",
@@ -170,7 +171,7 @@ impl Reader {
         }
         self.end = Some(Summary {
             events,
-            dropped: format::u64_at(&bytes, 12),
+            dropped: old_format::u64_at(&bytes, 12),
             bytes: self.at + bytes.len() as u64,
         });
         Ok(())
@@ -217,16 +218,116 @@ fn fill(file: &mut File, out: &mut [u8]) -> std::io::Result<usize> {
     Ok(done)
 }
 
-/// All events of a trace. If it is damaged, the events before the damage, and the error.
-pub fn read_all(path: &Path) -> Result<(Header, Vec<Event>, Option<Error>)> {
-    let mut reader = Reader::open(path)?;
-    let mut events = Vec::new();
-    loop {
-        match reader.next_block(&mut events) {
-            Ok(true) => {}
-            Ok(false) => return Ok((reader.header, events, None)),
-            Err(e) if e.leaves_a_part() => return Ok((reader.header, events, Some(e))),
-            Err(e) => return Err(e),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Kind;
+    use crate::old_format::{encode_block, encode_end};
+    use crate::{Reader, convert, read_all};
+    use penstock_base::Op;
+
+    const HEADER: Header = Header {
+        server: 1,
+        servers: 4,
+        unit: 65536,
+        began: 1_700_000_000_000_000_000,
+        repetitions: 1,
+    };
+
+    /// Requests of three events each; every tenth was still served when the trace ended.
+    fn events(requests: u64) -> Vec<Event> {
+        let kinds = [Kind::Arrival, Kind::Dispatch, Kind::Completion];
+        let mut all: Vec<Event> = (0..requests)
+            .flat_map(|i| kinds.map(|kind| (i, kind)))
+            .filter(|(i, kind)| i % 10 != 9 || *kind != Kind::Completion)
+            .map(|(i, kind)| Event {
+                at: i * 1000 + kind as u64 * 700,
+                request: 2 + 3 * i,
+                kind,
+                op: if i % 2 == 0 { Op::Read } else { Op::Write },
+                file: i % 5,
+                offset: i * 4096,
+                bytes: 4096,
+                program: 3,
+                rank: (i % 7) as u32,
+                mpi_call: 0,
+                client_call: i / 3,
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn file(events: &[Event]) -> Vec<u8> {
+        let mut out = HEADER.encode();
+        events
+            .chunks(100)
+            .for_each(|block| encode_block(block, &mut out));
+        out.extend(encode_end(events.len() as u64, 7));
+        out
+    }
+
+    #[test]
+    fn version_2_is_read_and_converted_without_loss() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = events(300);
+        let old = dir.path().join("old.trace");
+        std::fs::write(&old, file(&events)).unwrap();
+        let (header, read, damage) = read_all(&old).unwrap();
+        assert!(damage.is_none());
+        assert_eq!((header, &read), (HEADER, &events));
+        let new = dir.path().join("new.trace");
+        let (summary, damage) = convert(&old, &new).unwrap();
+        assert!(damage.is_none());
+        assert_eq!((summary.dropped, summary.events), (7, 3 * 300 - 30));
+        let (header, mut again, damage) = read_all(&new).unwrap();
+        assert!(damage.is_none());
+        assert_eq!(header, HEADER);
+        // Requests get other numbers, in the order in which they ended.
+        let mut plain = read;
+        for e in again.iter_mut().chain(&mut plain) {
+            e.request = 0;
         }
+        again.sort();
+        plain.sort();
+        assert_eq!(again, plain);
+        let error = convert(&new, &dir.path().join("x.trace")).unwrap_err();
+        assert!(error.to_string().contains("format of today"), "{error}");
+    }
+
+    #[test]
+    fn damage_of_older_files_is_said_and_what_is_before_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.trace");
+        let whole = file(&events(200));
+        let mut parts = 0;
+        for at in (0..whole.len()).step_by(13) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            match read_all(&path) {
+                Ok((_, _, damage)) => {
+                    assert!(damage.is_some(), "byte {at}");
+                    parts += 1;
+                }
+                Err(e) => assert!(at < 48, "byte {at}: {e}"),
+            }
+            std::fs::write(&path, &whole[..at]).unwrap();
+            match Reader::open(&path) {
+                Ok(mut reader) => {
+                    let mut events = Vec::new();
+                    let error = loop {
+                        match reader.next_block(&mut events) {
+                            Ok(true) => {}
+                            Ok(false) => panic!("cut at {at}, and whole"),
+                            Err(e) => break e,
+                        }
+                    };
+                    assert!(matches!(error, Error::Truncated { .. }), "{error}");
+                }
+                Err(e) => assert!(matches!(e, Error::NotATrace { .. }), "{e}"),
+            }
+        }
+        assert!(parts > 50);
     }
 }
