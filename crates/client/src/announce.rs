@@ -1,9 +1,9 @@
 //! The registration of a process's program at the metadata server ([`ProgramInfo`]).
 //!
-//! The environment of a job and `/proc` are read once; nothing is asked of anybody. Without a scheduler of jobs the launcher's name
-//! for what it started stands for the job's. *Source*: the manuals of Slurm, PBS, LSF
-//! and Flux for a job's name; the PMIx standard, Open MPI 4 and PALS for a launcher's, MPICH's Hydra for its address ([`crate::job`]);
-//! those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
+//! The environment of a job and `/proc` are read once; nothing is asked of anybody. Without a job scheduler, the
+//! launcher's name for what it started is the job's name. *Source* of a job's name: the manuals of Slurm, PBS, LSF and
+//! Flux. Of a launcher's: the PMIx standard, Open MPI 4, PALS, and MPICH's Hydra for its address ([`crate::job`]). Of
+//! the number of ranks: the manuals of Hydra (PMI), Open MPI and Slurm.
 use penstock_wire::message::{MAX_COMMAND, MAX_PROGRAM_NAME, ProgramInfo};
 use std::ffi::OsString;
 use std::fs::File;

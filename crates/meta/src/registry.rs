@@ -1,11 +1,11 @@
 //! The list of programs that use the deployment: user, host, job and command of each.
 //!
-//! *Problem*: requests carry the number of their program, which tells nobody whose it is. *Idea*: the processes of a program
-//! tell once on each connection ([`ProgramInfo`]); all of one user, program and host are one row, which ends with the last of
-//! these connections. So nothing has to be stored: after a restart rows come back with the connections.
-//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Where there is no room, the user's
-//! row that has been idle for longest makes some; where he has none, anybody's. The [`MAX_FORMER`] programs that ended last keep their names,
-//! for whoever asks later what loaded the servers. *Source*: docs/decisions/0033.
+//! *Problem*: requests carry the number of their program, which does not tell who runs it. *Idea*: the processes of a
+//! program register once on each connection ([`ProgramInfo`]). All of one user, program and host are one row, which
+//! ends with the last of these connections. So nothing is stored: after a restart rows return with the connections.
+//! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Without space, the user's least
+//! recently used row is dropped; if the user has none, anybody's. The [`MAX_FORMER`] programs that ended last keep
+//! their names, for whoever asks later what loaded the servers. *Source*: docs/decisions/0033.
 //!
 //! A plain state machine: times are passed in.
 use crate::error::{Result, error};

@@ -27,9 +27,9 @@
 //! a connection only after [`GrantPage::quiesce`] on every grant it got there.
 //! The page is a sealed memfd: a client cannot make it shorter under the server's feet.
 //!
-//! *What is moved* past the server the client adds up in the same page, on a cache line of its own ([`GrantPage::count`]), and the server
-//! reads it when it wants to know ([`GrantPage::moved`]). No message is sent for it, and a client that is killed has told what it moved. A client that lies
-//! changes its own figures alone.
+//! *Bytes moved past the server*: the client adds them up in the same page, on a cache line of its own
+//! ([`GrantPage::count`]). The server reads the sums when it needs them ([`GrantPage::moved`]). No message is sent, and
+//! the sums of a killed client remain. A client that lies changes only its own figures.
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
