@@ -1,7 +1,7 @@
 //! The union of the intervals of a call's children, as they come, in any order.
 //!
 //! Exclusive time of a call is its interval less this union. Children mostly come in order and overlap the one before, so
-//! one interval is kept in place; those apart from it go to a list, which is merged when it grows.
+//! one interval is kept in place. Those apart from it go to a list, which is merged when it grows.
 
 /// Intervals in the list before it is merged.
 const MERGE_AT: usize = 1024;

@@ -775,7 +775,7 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
     Ok(summary)
 }
 
-/// The summary that is kept beside the trace, or a new one, which is kept if the trace is large and its directory can be
+/// The summary that is kept beside the trace, or a new one. That is kept if the trace is large and its directory can be
 /// written.
 pub fn summary(trace: &Trace) -> Result<Summary, Error> {
     let path = trace.path.join(INDEX);

@@ -1,14 +1,14 @@
 //! The queue between arrival and store: which slice of which request is next, alone or with others.
 //!
-//! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
-//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
-//! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
-//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
-//! look again at a time, the server's timer does ([`Timer`]). The thread of a virtual request's first part serves all of its
-//! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
-//! range before it queues, so nobody waits for a lock while others wait for it here.
-//! *When*: any algorithm but NOOP, a chooser of algorithms, a journal or an observer. Otherwise requests go straight to the
-//! store: nothing here is touched but one flag. A trace changes nothing of that.
+//! *Problem*: each connection has a separate thread, and the store sees their requests in an arbitrary order. *Idea*: a
+//! thread with bytes to move asks the [`Dispatcher`]. If another request goes first, the thread lends its buffer and
+//! sleeps. This file has the threads around those decisions: the mutex, waiting threads and their memory, the clock. A
+//! thread that arrives or has finished tells the dispatcher and wakes the threads it starts. If the dispatcher wants to
+//! be called at a time, the server's timer does that ([`Timer`]). The thread of a virtual request's first part serves
+//! all of its parts, adjacent ones in one call. A large request arrives slice by slice, so it cannot block others. A
+//! write holds its range before it queues, so no thread waits for a lock while others wait for it here. *When*: any
+//! algorithm but NOOP, a chooser of algorithms, a journal, or an observer. Otherwise requests go directly to the store:
+//! only a flag is read. A trace does not change that.
 //!
 //! Everything is decided under one mutex ([`State`]), and observers are called under it, in that order.
 use crate::access::Access;

@@ -1,14 +1,14 @@
 //! Traces of what a data server does, and what is predicted from traces of earlier runs.
 //!
 //! *Problem*: a trace must neither change what it shows nor cost much.
-//! *Idea*: a request goes where it would go without a trace. While one is written, its session keeps a [`Trail`]: a Server
-//! record, and below it a Store record for each slice that goes to the store, with times taken before and after. A slice
-//! that the scheduler decides on has a Queue record and a Decision record besides, from the times that the queue noted.
-//! All of a request goes to the recorder at once when it is over ([`penstock_trace::Recorder`]).
+//! *Idea*: a request goes where it would go without a trace. While one is written, the session keeps a [`Trail`]: a
+//! Server record, and below it a Store record for each slice. Times are taken before and after the access. A slice that
+//! the scheduler decides on also has a Queue record and a Decision record, with the times that the queue noted. All of a
+//! request goes to the recorder at once when it is over ([`penstock_trace::Recorder`]).
 //!
-//! `trace=DIR` writes DIR/data-N.trace; `predict=DIR` reads DIR/data-N.trace, links arriving
-//! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
-//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
+//! `trace=DIR` writes DIR/data-N.trace. `predict=DIR` reads DIR/data-N.trace and links arriving requests to those of the
+//! trace. MLF and aIOLi then wait for predicted aggregations, and SRTF learns how many bytes of a file are still to come.
+//! Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
 use crate::error::refuse;
 use penstock_host::time::{now, since_epoch};
 use penstock_sched::learn::{Limits, Predictor};

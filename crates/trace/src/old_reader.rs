@@ -1,5 +1,5 @@
-//! Reading versions 1 and 2, strictly: what the writer did not write is an error that says where, and everything before it is
-//! handed out first.
+//! Reading versions 1 and 2, strictly. What the writer did not write is an error that says where. Everything before it
+//! is handed out first.
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::old_format::{

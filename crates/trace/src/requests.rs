@@ -1,10 +1,10 @@
 //! Requests of a data server as events (arrival, dispatch, completion), whatever version of the format they stand in.
 //!
-//! What learns from traces ([`Event`]) sees a server's slices of requests. In streams these are Queue and Store records
-//! below a Server record, which come in one group; here they become events, and events become such records.
-//! What clients moved by descriptors no server saw: it stands as Store records in the streams of processes. Those that lie
-//! beside a server's trace are read as well, and tell the MPI call of each request.
-//! A Server record that nothing is below is an arrival alone: merged and generated traces consist of them.
+//! Learning from traces uses a server's slices of requests ([`Event`]). In streams these are Queue and Store records
+//! below a Server record, in one group. This file makes events of them, and such records of events. No server sees what
+//! clients move by descriptors: it is in Store records of the processes' streams. The streams that lie beside a server's
+//! trace are read as well, and have the MPI call of each request. A Server record without children is an arrival alone:
+//! merged and generated traces consist of them.
 use crate::error::{Error, Result};
 use crate::event::{Event, Kind};
 use crate::old_format::Header;

@@ -1,9 +1,9 @@
 //! Where the records of this process go, if they go anywhere: one small seam for all layers above the wire.
 //!
-//! *Problem*: calls of HDF5 and POSIX are recorded by wrappers in C, those of MPI-IO and the client library here; a record of
-//! one layer is the parent of the next one's, whoever makes them.
-//! *Idea*: one table of functions ([`Table`]; `sink.h` for C) numbers the records of a process, knows the innermost open call
-//! of each thread, and takes records. A library for tracing that is loaded into the process exports one as
+//! *Problem*: wrappers in C record the calls of HDF5 and POSIX, this file those of MPI-IO and the client library. A record
+//! of one layer is the parent of the next layer's, whoever makes them. *Idea*: one table of functions ([`Table`];
+//! `sink.h` for C) for all. It numbers the records of a process, has the innermost open call of each thread, and takes
+//! records. A library for tracing that is loaded into the process exports one as
 //! `penstock_trace_sink`. Without one, and with `PENSTOCK_TRACE=DIR` in the environment, records go to a file of this process
 //! ([`crate::file_sink`]). With neither, a call costs one predictable branch.
 use crate::operations::Operation;

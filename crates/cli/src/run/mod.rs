@@ -70,7 +70,7 @@ pub struct RunArgs {
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
-    /// Trace the run: each process of the program writes its calls, and each data server the requests it serves, to a file in DIR
+    /// Trace the run into the directory DIR: each process of the program writes its calls, and each data server its requests
     /// (docs/use/tracing.md, docs/administer/traces.md).
     #[arg(long, value_name = "DIR", conflicts_with = "deployment")]
     pub trace: Option<PathBuf>,
