@@ -3,6 +3,7 @@
 //! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Backends, one file each:
 //! `dir` (sparse files in a directory, checksummed records), `memory` (one memfd per object), and `modelled` (one of
 //! these behind the times of a modelled device).
+//! `fast` is a fast tier before another one.
 //! The minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access
 //! against one object, for the data server and for clients that hold a descriptor of the object.
 
@@ -12,6 +13,7 @@ pub mod descriptors;
 mod dir;
 mod error;
 mod execute;
+mod fast;
 #[cfg(test)]
 mod full_disk;
 mod incarnation;
@@ -37,9 +39,11 @@ mod window;
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
+pub use fast::{FastSpec, FastStatus, FastTier};
 pub use inspect::{Inspection, State, inspect};
 pub use mappable::Mappable;
 pub use mapped::{Mapped, Maps};
+pub use penstock_tier::Mode as FastMode;
 pub use superblock::Identity;
 pub use view::View;
 
@@ -51,11 +55,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
-/// (a modelled device over a directory, or over memory). A directory without a store is made one.
+/// (a modelled device over a directory, or over memory). `fast:DIR[,queue=BYTES];SPEC`: a fast tier before another one. A
+/// directory without a store is made one.
 pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
-    open_with(spec, &|path| {
+    open_tiered(spec, deployment_id, server, &|path| {
         dir::DirStore::open(path, deployment_id, server)
     })
+}
+
+/// The parts of a description of a fast tier and what is behind it.
+pub fn tiered(spec: &str) -> Option<(&str, &str)> {
+    spec.strip_prefix("fast:")?.split_once(';')
+}
+
+/// Opens a store with its tier, if it has one; one that has is not opened without.
+fn open_tiered(
+    spec: &str,
+    deployment_id: &str,
+    server: u32,
+    open_dir: &dyn Fn(&Path) -> Result<dir::DirStore, StoreError>,
+) -> Result<Box<dyn Store>, StoreError> {
+    if let Some((fast, inner)) = tiered(spec) {
+        let fast = FastSpec::parse(fast).map_err(|why| StoreError::Fast {
+            path: fast.to_owned(),
+            why,
+        })?;
+        let inner = open_with(inner, open_dir)?;
+        let store = fast::FastStore::open(&fast, inner, deployment_id, server)?;
+        return Ok(Box::new(store));
+    }
+    let store = open_with(spec, open_dir)?;
+    fast::Tie::refuse_alone(store.kept(Note::Fast).as_deref(), &store.describe())?;
+    Ok(store)
 }
 
 /// The same as a new store in place of another: objects with ids below `lost_below` are lost until each is made anew or
@@ -66,7 +97,7 @@ pub fn open_new(
     server: u32,
     lost_below: u64,
 ) -> Result<Box<dyn Store>, StoreError> {
-    open_with(spec, &|path| {
+    open_tiered(spec, deployment_id, server, &|path| {
         dir::DirStore::renew(path, deployment_id, server, lost_below)
     })
 }
@@ -96,6 +127,7 @@ fn open_with(
 
 /// The directory of a store that has one.
 fn directory(spec: &str) -> Option<&Path> {
+    let spec = tiered(spec).map_or(spec, |(_, inner)| inner);
     let path = match spec.strip_prefix("model:") {
         Some(text) => text.split_once(",dir=")?.1,
         None => spec.strip_prefix("dir:")?,
@@ -110,6 +142,8 @@ pub enum Note {
     Clock,
     /// Whether users have limits on bytes.
     Limits,
+    /// Its fast tier, if it has one.
+    Fast,
 }
 
 /// Objects of one data server.
@@ -213,7 +247,7 @@ pub trait Store: Send + Sync {
         0
     }
 
-    /// What [`Store::keep`] kept last, at most a few hundred bytes, if it can be read.
+    /// What [`Store::keep`] kept last, at most a few thousand bytes, if it can be read.
     fn kept(&self, note: Note) -> Option<String> {
         let _ = note;
         None
@@ -223,6 +257,11 @@ pub trait Store: Send + Sync {
     fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
         let _ = (note, text);
         Ok(())
+    }
+
+    /// Its fast tier, if it has one.
+    fn fast(&self) -> Option<&dyn FastTier> {
+        None
     }
 
     /// What and where, for people.

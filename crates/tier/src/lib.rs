@@ -28,4 +28,6 @@ pub use log::{Full, Log, Slot};
 pub use map::{Extent, Map};
 pub use policy::{Mode, Policy, Write};
 pub use record::{End, FRAME, Kind, MAX_PAYLOAD, Place, Record, TierId, checksum};
-pub use scan::{Found, SEGMENT_HEADER, Segment, read_summary, scan, segment_header, summary};
+pub use scan::{
+    FOOTER, Found, SEGMENT_HEADER, Segment, Summary, read_summary, scan, segment_header, summary,
+};

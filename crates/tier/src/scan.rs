@@ -7,7 +7,7 @@ const MAGIC: [u8; 8] = *b"PsFast01";
 /// A summary's entry: the fields of a record, and where it is.
 const ENTRY: usize = 64;
 /// What stands at the end of a complete segment: where its summary is, twice.
-const FOOTER: u64 = 16;
+pub const FOOTER: u64 = 16;
 
 /// What a segment's header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
