@@ -4,6 +4,7 @@ use crate::check::CheckArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
+use crate::fast::DrainArgs;
 use crate::faults::FaultsArgs;
 use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
@@ -60,6 +61,7 @@ pub enum Command {
     Clean(CleanArgs),
     Status(StatusArgs),
     Tune(TuneArgs),
+    Drain(DrainArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cp(CpArgs),

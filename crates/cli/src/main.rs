@@ -6,7 +6,7 @@
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
 //! job.rs        the deployment of a job, and what is left of it
-//! tune.rs       settings of running servers
+//! tune.rs       settings of running servers              fast.rs      fast tiers: made, drained
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
@@ -30,6 +30,7 @@ mod credential;
 mod deployment;
 mod device;
 mod error;
+mod fast;
 mod faults;
 mod hosts;
 mod job;
@@ -117,6 +118,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
         Command::Clean(args) => job::clean(args).map(done),
+        Command::Drain(args) => fast::drain(args, deployment).map(done),
         Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),
         Command::Stat(args) => names::stat(args, deployment).map(done),

@@ -33,6 +33,7 @@ mod session;
 mod settings;
 mod shortcut;
 mod sync;
+mod tier;
 mod timer;
 mod trace_tap;
 mod tracing;

@@ -343,6 +343,11 @@ impl<'a> Session<'a> {
                     }),
                 }
             }
+            DataRequest::Drain => {
+                self.admin("drain the fast tier")?;
+                server.tier("drain")?.drain();
+                Ok(DataReply::Done)
+            }
             DataRequest::Status => Ok(DataReply::Status(Box::new(server.status()?))),
             DataRequest::ListObjects { after, limit } => {
                 self.admin("list all objects")?;

@@ -276,6 +276,12 @@ pub trait Object: Send + Sync {
     /// Writes all of `buf`.
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError>;
 
+    /// Writes all of `buf`, which is part of a request of `whole` bytes to several servers.
+    fn write_part_at(&self, at: ObjectOffset, buf: &[u8], whole: u64) -> Result<(), StoreError> {
+        let _ = whole;
+        self.write_at(at, buf)
+    }
+
     /// Reads into several buffers in turn; short only at the object's end. What the slices point to
     /// afterwards is unspecified; the bytes are in the buffers.
     fn read_vectored_at(

@@ -1,5 +1,4 @@
-//! A fast tier before slow storage, without I/O: what the log on the fast device looks like, which bytes are where, and
-//! which writes go there (RS chapter 6).
+//! A fast tier before slow storage, without I/O (RS chapter 6): its log, the map of what is there, and its policy.
 //!
 //! Problem: slow storage is bad at small, random and interleaved writes. Idea: a log on a fast device takes them. They
 //! are complete there, and come to the slow storage in ascending order when it is idle. Callers bring the time and do the

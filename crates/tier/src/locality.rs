@@ -1,7 +1,7 @@
 //! How far apart requests are, and how far they would be apart behind a longer queue (RS section 6.2).
 //!
-//! L(0) = 1/S(0); L(n+1) = L(n)/8 + 7/8 · D(n)/S(n+1), where S is the size of request n and D the distance from the end of
-//! one to the beginning of the next.
+//! L(0) = 1/S(0); L(n+1) = L(n)/8 + 7/8 · D(n)/S(n+1). S is the size of a request; D the distance from its end to the
+//! beginning of the next.
 use std::collections::BTreeMap;
 
 /// The moving mean of distance by size.

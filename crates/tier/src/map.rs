@@ -1,8 +1,8 @@
 //! Which bytes of an object are in the log, and where.
 //!
 //! Pieces lie apart and are kept by their first byte. Records that follow each other at one distance, in the object and
-//! in the log, are one piece: a stream, or one writer's blocks with holes between them, takes no more memory than one
-//! record. A write into such a hole takes the piece apart at that place.
+//! in the log, are one piece. So a stream takes no more memory than one record, and neither do one writer's blocks with
+//! holes between them. A write into such a hole takes the piece apart at that place.
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! Which writes go to the fast tier.
 //!
-//! `auto` follows iTransformer (RS section 6.2): the log is used while the requests that reach the slow storage are more
-//! than [`ON`] times as far apart as they would be behind a queue as long as the log, and no longer when they are less
-//! than [`OFF`] times as far apart as those that come home. Two kinds of writes always go there, since the slow storage
-//! would have to wait for each: fragments, small parts of a larger request that is not aligned (RS 7.3.1), and parts of
-//! pages (RS 7.3.3). Not, however, while the fast device is seen to be the slower one.
+//! `auto` follows iTransformer (RS section 6.2). H is how much farther apart the requests that reach
+//! the slow storage are than they would be behind a queue as long as the log. Above [`ON`] the log is used. Then H is
+//! measured against what comes home; below [`OFF`] the log is no longer used. Two kinds of writes always go there, since the slow
+//! storage would have to wait for each. Fragments are small parts of a larger request that is not aligned (RS 7.3.1); the
+//! others are parts of pages (RS 7.3.3). Not, however, while the fast device is seen to be the slower one.
 use crate::locality::{Ghost, Locality};
 
 /// The log is used from this H on.

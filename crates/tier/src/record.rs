@@ -180,8 +180,8 @@ impl Record {
         Record::from_fields(&from[8..])
     }
 
-    /// Whether `bytes` of the log, from the beginning of the record on, are this one with its bytes intact: what it says
-    /// stands in one header at least.
+    /// Whether `bytes` of the log, from the beginning of the record on, are this one with its bytes intact. One header of
+    /// the two is enough.
     pub fn is_sound(&self, bytes: &[u8], place: &Place) -> bool {
         let Ok(payload) = usize::try_from(self.payload()) else {
             return false;

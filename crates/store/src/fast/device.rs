@@ -17,6 +17,7 @@ use penstock_tier::{TierId, checksum};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,10 +58,8 @@ impl Unread {
             let name = name.clone();
             move |e| StoreError::from_errno(what, name, e)
         };
-        if make {
-            std::fs::create_dir_all(path).map_err(|e| {
-                error("create directory")(Errno::from_io_error(&e).unwrap_or(Errno::IO))
-            })?;
+        if make && !path.is_dir() {
+            create(path).map_err(error("create directory"))?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -126,6 +125,29 @@ impl Unread {
         };
         device.describe(tie)?;
         Ok(device)
+    }
+}
+
+/// Makes the directory, on stable storage: bytes will be there and nowhere else.
+fn create(path: &Path) -> Result<(), Errno> {
+    let (parent, name) = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => (parent, name),
+        _ => return Err(Errno::INVAL),
+    };
+    // Of a name alone.
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(parent);
+    made.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(parent, flags, Mode::empty())?;
+    match host::mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => host::fsync(&parent),
+        Err(e) => Err(e),
     }
 }
 

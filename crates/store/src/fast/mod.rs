@@ -1,5 +1,5 @@
-//! A fast tier before a slow store: small, random and partial writes go to a log on a fast device, are complete there,
-//! and come to the slow store in ascending order when it is idle ([`penstock_tier`]).
+//! A fast tier before a slow store ([`penstock_tier`]). Small, random and partial writes go to a log on a fast device and
+//! are complete there. They come to the slow store in ascending order when it is idle.
 //!
 //! Rules that keep bytes right:
 //! 1. *A byte in the log is the newest.* A write that touches such a byte goes to the log too, or waits until that byte is
@@ -8,7 +8,7 @@
 //!    after everything behind them is on stable storage.
 //! 3. *A cut comes to the slow store first,* durably; then the log hears that what is behind the cut counts no longer.
 //! 4. *A sync makes durable where the bytes are:* the log, and the slow store only if it was written.
-//! 5. *After a failed sync of the fast device* nothing goes to the log, and no sync succeeds until the next start, which
+//! 5. *After a failed sync of the fast device* nothing goes to the log, and no sync succeeds until the next start. That
 //!    brings everything home and begins a new log.
 //!
 //! There are no descriptors of objects, and so no shortcuts: they would miss what is in the log.

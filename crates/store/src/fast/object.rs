@@ -122,7 +122,7 @@ impl FastObject {
     }
 
     /// Whether the log takes this write; whether it must, since it holds some of the bytes.
-    fn takes(&self, at: u64, bytes: usize) -> Result<(bool, bool), StoreError> {
+    fn takes(&self, at: u64, bytes: usize, whole: u64) -> Result<(bool, bool), StoreError> {
         let range = at..at.saturating_add(bytes as u64);
         let ends_object = bytes < SMALL && range.end >= self.len()?;
         let mut state = self.fast.state();
@@ -133,7 +133,7 @@ impl FastObject {
         let write = Write {
             address: address(self.id, at),
             bytes: bytes as u64,
-            parent: bytes as u64,
+            parent: whole.max(bytes as u64),
             ends_object,
         };
         Ok((holds || state.policy.takes(&write), holds))
@@ -221,6 +221,10 @@ impl Object for FastObject {
     }
 
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        self.write_part_at(at, buf, 0)
+    }
+
+    fn write_part_at(&self, at: ObjectOffset, buf: &[u8], whole: u64) -> Result<(), StoreError> {
         if buf.is_empty() {
             return Ok(());
         }
@@ -235,7 +239,7 @@ impl Object for FastObject {
         if self.front.removed.load(SeqCst) {
             return self.write_past(at.0, buf);
         }
-        let (takes, holds) = self.takes(at.0, buf.len())?;
+        let (takes, holds) = self.takes(at.0, buf.len(), whole)?;
         if !takes && holds {
             self.fast.sound()?;
         }

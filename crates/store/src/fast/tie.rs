@@ -1,6 +1,6 @@
 //! What ties a store and its fast tier together: a few lines in both directories.
 //!
-//! Problem: bytes may be in the tier and nowhere else, so a store must not be used without its tier, with another one or
+//! Problem: bytes may be in the tier and nowhere else. So a store must not be used without its tier, with another one or
 //! with an older copy of it. Idea: both name the tier, and how often it was started. The tier's side is written first.
 //!
 //! ```text
