@@ -142,7 +142,7 @@ def test_an_existing_deployment_gets_a_tier(slow, short_dir, tmp_path):
 
 
 def test_a_full_tier_lets_writes_past(slow, short_dir, tmp_path):
-    fs = slow("--tune", "fast=on", fast=f"{short_dir / 'fast'},queue=1MiB", device="hdd,dir,scale=1")
+    fs = slow("--tune", "fast=on", fast=f"{short_dir / 'fast'},queue=1MiB")
     data = hashlib.sha256(b"x").digest() * 150_000
     (tmp_path / "in").write_bytes(data)
     penstock("cp", tmp_path / "in", "penstock:/big", "-d", fs)
