@@ -18,6 +18,7 @@ COMMANDS = [
     "top",
     "metrics",
     "tune",
+    "drain",
     "ls",
     "stat",
     "cp",
@@ -44,6 +45,7 @@ NESTED = [["device", name] for name in ("characterise", "replay", "figure")]
 ELSEWHERE = {
     r"up .*--hosts|up .*--munge": "other hosts, munged: test_hosts, test_munge",
     r"credential .*ssh login1": "another host",
+    r"up .*--fast|drain .*penstock down": "a fast device; no servers afterwards: test_tier",
     r"mount|umount|setfattr|/mnt/fs": "FUSE and root: test_mount",
     r"clean .*--user": "root: test_job",
     r"\bserve ": "stays: test_service",

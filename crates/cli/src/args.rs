@@ -5,6 +5,7 @@ use crate::collect::CollectArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
+use crate::fast::DrainArgs;
 use crate::faults::FaultsArgs;
 use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
@@ -65,6 +66,7 @@ pub enum Command {
     Top(TopArgs),
     Metrics(MetricsArgs),
     Tune(TuneArgs),
+    Drain(DrainArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cp(CpArgs),

@@ -13,6 +13,7 @@
 //! log/               one log per server, and its audit log
 //! ```
 use crate::error::{CliError, Result};
+use crate::fast::FastArg;
 use crate::new_deployment::NewDeployment;
 use crate::which::Which;
 use crate::{service, settings};
@@ -69,6 +70,8 @@ impl Located {
 /// Properties of a new deployment besides its [`NewDeployment`].
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// Directory for the fast tiers of the data servers, and their options.
+    pub fast: Option<FastArg>,
     /// Listen on TCP from this port on as well.
     pub tcp: Option<(String, u16)>,
     /// What protects TCP connections.
@@ -164,6 +167,10 @@ pub fn describe(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Deploy
             Some((model, false)) => format!("model:{model}"),
             None if plan.memory => "memory".to_string(),
             None => format!("dir:{}", in_files()?),
+        };
+        let store = match &plan.fast {
+            Some(fast) => fast.before(ServerId(id), &store),
+            None => store,
         };
         let port = u16::try_from(id + 1).map_err(|_| CliError::new("too many servers"))?;
         servers.push(DataServer {
@@ -370,6 +377,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("fs");
         let plan = Plan {
+            fast: None,
             tcp: Some(("localhost".into(), 7400)),
             ..Plan::default()
         };
@@ -407,6 +415,7 @@ mod tests {
             .to_string();
         assert!(error.contains("shorter"), "{error}");
         let plan = Plan {
+            fast: None,
             tcp: Some(("h".into(), 65535)),
             ..Plan::default()
         };

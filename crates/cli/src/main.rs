@@ -8,7 +8,7 @@
 //! asking.rs     all servers at once                    top/           who loads them
 //! metrics/       the same for Prometheus
 //! job.rs        the deployment of a job, and what is left of it
-//! tune.rs       settings of running servers
+//! tune.rs       settings of running servers              fast.rs      fast tiers: made, drained
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
@@ -34,6 +34,7 @@ mod credential;
 mod deployment;
 mod device;
 mod error;
+mod fast;
 mod faults;
 mod hosts;
 mod job;
@@ -125,6 +126,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Top(args) => top::top(args, deployment),
         Command::Metrics(args) => metrics::metrics(args, deployment).map(done),
         Command::Clean(args) => job::clean(args).map(done),
+        Command::Drain(args) => fast::drain(args, deployment).map(done),
         Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),
         Command::Stat(args) => names::stat(args, deployment).map(done),

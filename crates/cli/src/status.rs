@@ -4,7 +4,7 @@ use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::programs::Listed;
 use crate::which::Which;
-use crate::{connect, out, size};
+use crate::{connect, fast, out, size};
 use clap::Args;
 use penstock_rpc::deployment::{Address, Deployment};
 use penstock_wire::clock::WRONG_MS;
@@ -275,6 +275,11 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     text += &refused(deployment, answers);
     text += &clocks(deployment, answers);
     text += &answers.programs.to_text();
+    let up = deployment.servers.iter().zip(&answers.data);
+    let up: Vec<_> = up
+        .filter_map(|(server, answer)| Some((server.id, answer.as_ref().ok()?)))
+        .collect();
+    text += &fast::to_text(&up);
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
@@ -707,6 +712,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                         }),
                         "audit": audit_json(&s.audit),
                         "sched": scheduler_json(&s.sched),
+                        "fast": fast::to_json(s.fast.as_ref()),
                     }),
                     Err(_) => json!({}),
                 },

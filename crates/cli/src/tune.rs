@@ -56,6 +56,7 @@ Settings:
   starvation_bound=TIME  sjf, srtf, mlf, aioli: no request waits longer [500ms]; off
   sw_window=TIME         sw [1s]          twins_window=TIME   twins [1ms]
   weights=P:W,...        wfq: shares of programs [1 each]
+  fast=auto|on|off       the fast tier takes small writes that are far apart or parts of pages; all; none [auto]
   order_conflicts=on     requests for the same bytes in order of arrival, if one writes [off]
 
 Examples:
@@ -166,6 +167,7 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
             "id": id.0, "sched": sched, "choosing": by.as_ref().map(|(tree, objective, read, write)| json!({
                 "tree": tree, "objective": objective, "ratio": { "read": read, "write": write },
             })),
+            "fast": status.fast.as_ref().map(|f| f.mode.clone()),
             "depth": s.depth, "quantum": s.quantum, "order_conflicts": s.order_conflicts,
         }));
         rows.push(vec![
@@ -174,6 +176,7 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
             s.depth.to_string(),
             size::bytes(s.quantum),
             order.into(),
+            status.fast.as_ref().map_or("-".into(), |f| f.mode.clone()),
             by.map_or("-".into(), |(tree, objective, read, write)| {
                 format!("tree={tree} objective={objective} ratio={read}:{write}")
             }),
@@ -188,6 +191,7 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
             "depth",
             "quantum",
             "order_conflicts",
+            "fast",
             "chooses by",
         ];
         out::print(&out::table(&header, &[2, 3], rows));

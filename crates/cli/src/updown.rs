@@ -1,6 +1,7 @@
 //! `penstock up` and `penstock down`: start and end a deployment's servers, each a process of its own.
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
+use crate::fast::{self, FastArg};
 use crate::hosts::{self, HostsArgs, ReachArgs};
 use crate::launch::{self, Ended, last_lines, log_file, recovery, running};
 use crate::new_deployment::NewDeployment;
@@ -62,6 +63,11 @@ pub struct UpArgs {
     /// Keep bytes in memory: they are gone when the servers end.
     #[arg(long, conflicts_with = "device")]
     pub memory: bool,
+    /// A fast tier before each data server's store, in FASTDIR/data-N: small and partial writes are complete there, and come to
+    /// the store in order when it is idle. `,queue=8GiB`: most bytes of each [default: 8GiB]. An existing deployment whose servers
+    /// do not run gets one too; `--fast off` takes it away after `penstock drain` and `penstock down`.
+    #[arg(long, value_name = "FASTDIR[,queue=SIZE]", conflicts_with = "memory")]
+    pub fast: Option<FastArg>,
     #[command(flatten)]
     pub replaced: ReplacedArgs,
 }
@@ -94,6 +100,7 @@ Examples:
   penstock up /data/fs --tcp node1:7400 --munge      users of hosts with munged need no credential files
   penstock up /data/fs --hosts a,b,c                 on several hosts, from a: docs/administer/hosts.md
   penstock up /data/fs --hosts job --via srun        on the nodes of this Slurm job
+  penstock up /nfs/fs --fast /nvme/fs                small writes at the speed of /nvme: docs/understand/fast-tier.md
   penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
 
 {}",
@@ -203,6 +210,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
 /// Properties of a new deployment besides its shape.
 pub fn plan(args: &UpArgs) -> Result<Plan> {
     Ok(Plan {
+        fast: args.fast.clone(),
         tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
         transport: args.transport.map_or_else(Transport::default, Into::into),
         munge: munge(args)?,
@@ -247,6 +255,10 @@ pub fn existing(args: &UpArgs) -> Result<Located> {
         CliError::new(format!("`tune` in {}: {e}", located.file.display()))
             .next("correct it there; `penstock tune --help` lists settings")
     })?;
+    if let Some(fast) = &args.fast {
+        fast::change(&mut located, fast)?;
+    }
+    let d = &located.deployment;
     let tune = settings::kept(&args.shape.tune, located.dir(), d.stripe_unit)?;
     let differs = |option: &str, has: String| {
         Err(CliError::new(format!(
@@ -294,7 +306,7 @@ pub fn existing(args: &UpArgs) -> Result<Located> {
             "an owner: servers run as the owner of its directory; `penstock down`, `chown -R` and `penstock up` change it".into(),
         ),
         _ if args.shape.device.is_some() => differs("--device", "its stores".into()),
-        _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {
+        _ if args.memory && d.servers.iter().any(|s| s.behind() != "memory") => {
             differs("--memory", "its bytes in files".into())
         }
         _ => Ok(located),

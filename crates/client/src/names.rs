@@ -343,6 +343,19 @@ impl Client {
         }
     }
 
+    /// Has the bytes of a data server's fast tier come home (administrators); its status says how many wait.
+    pub fn drain(&self, server: penstock_layout::ServerId) -> Result<()> {
+        let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {
+            return Err(Error::Invalid(format!("no data server {}", server.0)));
+        };
+        match self.data(site, "drain", &DataRequest::Drain)? {
+            DataReply::Done => Ok(()),
+            other => Err(site
+                .unexpected("drain", other)
+                .into_final(&site.peer, "drain")),
+        }
+    }
+
     /// Asks one data server to end (administrators).
     pub fn shut_down_data(&self, server: penstock_layout::ServerId) -> Result<()> {
         let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {

@@ -35,6 +35,8 @@ pub(crate) struct RunSize {
     pub one_node: bool,
     /// Quota on bytes of some users.
     pub limit: Option<u64>,
+    /// Whether data servers have fast tiers, on the same disks.
+    pub fast: Option<&'static str>,
 }
 
 /// The state of a server.
@@ -72,6 +74,11 @@ pub(crate) struct Cluster {
     lease_again: bool,
 }
 
+/// Where the fast tier of a data server is in its store: a name that no store looks into.
+pub(crate) const FAST: &str = "lost+found";
+/// Bytes of its log.
+const QUEUE: u64 = 1 << 20;
+
 /// Life of a capability in a run.
 const CAPABILITY: Duration = Duration::from_secs(4);
 /// Connections of one server.
@@ -102,7 +109,14 @@ pub(crate) fn deployment(root: &Path, shape: &RunSize) -> Result<Deployment, Str
         name: "faults".into(),
         stripe_unit: 4096,
         mount: None,
-        tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
+        tune: [
+            Some(format!("sched={}", shape.scheduler)),
+            Some("depth=1".to_owned()),
+            shape.fast.map(|mode| format!("fast={mode}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         client_key,
         former_server_key: None,
         generation: 1,
@@ -120,7 +134,16 @@ pub(crate) fn deployment(root: &Path, shape: &RunSize) -> Result<Deployment, Str
             .map(|s| DataServer {
                 id: ServerId(s as u32),
                 address: at(s + 1),
-                store: format!("dir:{}", root.join(format!("machine-{}", s + 1)).display()),
+                store: {
+                    let machine = root.join(format!("machine-{}", s + 1));
+                    let slow = format!("dir:{}", machine.display());
+                    match shape.fast {
+                        Some(_) => {
+                            format!("fast:{},queue={QUEUE};{slow}", machine.join(FAST).display())
+                        }
+                        None => slow,
+                    }
+                },
                 identity_key: None,
                 host: None,
             })
@@ -312,7 +335,8 @@ impl Cluster {
         // background syncs, byte counts and the queue's timer.
         match machine {
             0 => 3 + 2 * shape.servers,
-            _ => 8,
+            // Its fast tier brings bytes home.
+            _ => 8 + usize::from(shape.fast.is_some()),
         }
     }
 }

@@ -463,14 +463,21 @@ impl Disk {
     /// After kill -9 the page cache stays. Only the lock file is replaced, because its lock cannot be released from
     /// within this process.
     pub fn forget_lock(&mut self) -> std::io::Result<()> {
-        let path = self.root.join("lock");
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-            _ => {
-                self.named(&path.clone(), Naming::Remove(path));
-                Ok(())
+        for path in self.locks() {
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                _ => self.named(&path.clone(), Naming::Remove(path)),
             }
         }
+        Ok(())
+    }
+
+    /// The lock files of a server and of its fast tier.
+    fn locks(&self) -> [PathBuf; 2] {
+        [
+            self.root.join("lock"),
+            self.root.join(crate::cluster::FAST).join("lock"),
+        ]
     }
 
     /// An administrator has restored the file at `path` and synced it.
@@ -535,10 +542,10 @@ impl Disk {
             contents.insert(inode, content);
         }
         self.clear()?;
-        let locks = self.root.join("lock");
+        let locks = self.locks();
         for (path, entry) in names {
             // The contents of a lost directory are lost too.
-            if path == locks || !path.parent().is_some_and(Path::is_dir) {
+            if locks.contains(&path) || !path.parent().is_some_and(Path::is_dir) {
                 continue;
             }
             match entry {

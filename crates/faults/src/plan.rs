@@ -89,6 +89,9 @@ const LIMITED: u64 = 4;
 /// One run in so many has users with credentials of their own, half of them with TLS.
 const USERS: u64 = 4;
 
+/// In one run in so many the data servers have fast tiers.
+const FAST: u64 = 4;
+
 /// One run in so many has a parallel program beside the clients.
 const PROGRAMS: u64 = 8;
 
@@ -145,6 +148,7 @@ pub(crate) fn shape(seed: u64) -> RunSize {
         ranks: 0,
         one_node: true,
         limit: None,
+        fast: None,
     };
     // Drawn separately, so that the rest of a seed's plan stays the same.
     let mut r = Random::for_purpose(seed, 7);
@@ -152,7 +156,11 @@ pub(crate) fn shape(seed: u64) -> RunSize {
     let limit = r.one_in(LIMITED).then_some(blocks * shape.block);
     let mut r = Random::for_purpose(seed, 8);
     let ranks = r.from_to(2, 4) as usize;
+    let mut r = Random::for_purpose(seed, 10);
+    let modes = ["on", "on", "auto"];
+    let mode = modes[r.index(3)];
     RunSize {
+        fast: r.one_in(FAST).then_some(mode),
         limit,
         ranks: if r.one_in(PROGRAMS) { ranks } else { 0 },
         one_node: r.one_in(2),

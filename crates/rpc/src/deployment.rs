@@ -61,7 +61,8 @@ impl Transport {
     }
 }
 
-/// A data server; it stores bytes in `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`.
+/// A data server; it stores bytes in `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`. Before one of these there
+/// may be a fast tier: `fast:/path[,queue=BYTES];dir:/path`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataServer {
@@ -101,15 +102,28 @@ impl Target {
 }
 
 impl DataServer {
+    /// Its fast tier, `DIR[,queue=BYTES]`, if it has one.
+    pub fn fast(&self) -> Option<&str> {
+        let (fast, _) = self.store.strip_prefix("fast:")?.split_once(';')?;
+        Some(fast)
+    }
+
+    /// The store without its fast tier.
+    pub fn behind(&self) -> &str {
+        let tiered = self.store.strip_prefix("fast:");
+        let behind = tiered.and_then(|text| text.split_once(';'));
+        behind.map_or(&self.store, |(_, behind)| behind)
+    }
+
     /// The parsed store of this server; an error says what is wrong with the text.
     pub fn target(&self) -> std::result::Result<Target, String> {
-        match self.store.split_once(':') {
+        match self.behind().split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Target::Dir(PathBuf::from(path))),
             Some(("model", text)) if !text.is_empty() => Ok(match text.split_once(",dir=") {
                 Some((text, path)) => Target::Model(text.to_owned(), Some(PathBuf::from(path))),
                 None => Target::Model(text.to_owned(), None),
             }),
-            None if self.store == "memory" => Ok(Target::Memory),
+            None if self.behind() == "memory" => Ok(Target::Memory),
             _ => Err(format!(
                 "server {}: store is {:?}; write \"dir:/path\", \"memory\" or \"model:DEVICE\"",
                 self.id.0, self.store
@@ -290,12 +304,13 @@ impl Deployment {
             if let Some(path) = &mut server.address.unix {
                 visit(path);
             }
-            if let Some(path) = server.store.strip_prefix("dir:")
+            if let Some(path) = server.behind().strip_prefix("dir:")
                 && !path.is_empty()
             {
                 let mut path = PathBuf::from(path);
                 visit(&mut path);
-                server.store = format!("dir:{}", path.display());
+                let fast = server.fast().map(|fast| format!("fast:{fast};"));
+                server.store = format!("{}dir:{}", fast.unwrap_or_default(), path.display());
             }
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Access {
     most: u64,
     /// Whether the bound is exact.
     exact: bool,
+    /// Bytes of the whole access, on all servers, if it is one range of the file; else 0.
+    whole: u64,
 }
 
 impl Default for Access {
@@ -40,6 +42,7 @@ impl Default for Access {
             monotone: true,
             most: 0,
             exact: true,
+            whole: 0,
         }
     }
 }
@@ -64,6 +67,7 @@ impl Access {
             work: Work::Run(run),
             monotone: true,
             exact: true,
+            whole: len,
         })
     }
 
@@ -124,6 +128,7 @@ impl Access {
             bounds,
             most,
             exact: share.is_some(),
+            whole: 0,
             monotone,
             work: Work::Pattern(Box::new(Execution::new(layout, server, pattern))),
         })
@@ -293,7 +298,7 @@ impl Access {
                 let room = usize::try_from(left.end - left.start).unwrap_or(usize::MAX);
                 let now = &bytes[..bytes.len().min(room)];
                 object
-                    .write_at(ObjectOffset(left.start), now)
+                    .write_part_at(ObjectOffset(left.start), now, self.whole)
                     .map_err(store_error)?;
                 left.start += now.len() as u64;
                 Ok(now.len())

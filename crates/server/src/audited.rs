@@ -48,6 +48,7 @@ impl Act {
             Some(DataRequest::Tune { settings }) => {
                 act(Event::Tune, What::Settings(settings.join(" ")))
             }
+            Some(DataRequest::Drain) => act(Event::Tune, What::Settings("drain".to_owned())),
             Some(DataRequest::LoadKeys) => act(Event::Keys, What::Nothing),
             Some(DataRequest::Shutdown) => act(Event::Stop, What::Nothing),
             Some(

@@ -75,6 +75,7 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
         StoreError::Damaged { .. } | StoreError::Lost { .. } => ErrorKind::Damaged,
         StoreError::Descriptors(_) => ErrorKind::Busy,
+        StoreError::Fast { .. } => ErrorKind::Io,
         StoreError::Spec(_)
         | StoreError::Model(..)
         | StoreError::InUse { .. }

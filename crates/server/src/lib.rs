@@ -34,6 +34,7 @@ mod session;
 mod settings;
 mod shortcut;
 mod sync;
+mod tier;
 mod timer;
 mod trace_tap;
 mod tracing;

@@ -115,6 +115,7 @@ pub(crate) fn open(
 
 /// The directory that a store's description names, for people.
 fn place(spec: &str) -> &str {
+    let spec = penstock_store::tiered(spec).map_or(spec, |(_, behind)| behind);
     let directory = spec.strip_prefix("dir:");
     let modelled = || spec.split_once(",dir=").map(|(_, path)| path);
     directory.or_else(modelled).unwrap_or(spec)
@@ -230,5 +231,6 @@ mod tests {
         assert_eq!(place("dir:/disks/dir"), "/disks/dir");
         assert_eq!(place("model:hdd,dir=/x/dir,dir=y"), "/x/dir,dir=y");
         assert_eq!(place("memory"), "memory");
+        assert_eq!(place("fast:/nvme,queue=1GiB;dir:/disks/dir"), "/disks/dir");
     }
 }

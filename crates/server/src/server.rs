@@ -14,6 +14,7 @@ use crate::queue::{RequestQueue, memory};
 use crate::register::{self, Registrar, Registration};
 use crate::revoked::Revoked;
 use crate::settings::Settings;
+use crate::tier;
 use crate::usage::Counted;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -24,7 +25,7 @@ use penstock_rpc::share::{Pool, Share};
 use penstock_rpc::{RunningServer, ServeLimits, serve};
 use penstock_sched::ServerInfo;
 use penstock_sched::journal::Journal;
-use penstock_store::{Note, Object, Problem, Store};
+use penstock_store::{FastTier, Note, Object, Problem, Store};
 use penstock_wire::clock::Kept;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
@@ -198,6 +199,9 @@ fn start_with(
     queue
         .observe(options.observer.clone())
         .map_err(|e| Error::Setting(e.message))?;
+    if let (Some(mode), Some(fast)) = (tier::mode(&settings), store.fast()) {
+        fast.set_mode(mode);
+    }
     let clock = Clock::begin(store.kept(Note::Clock).as_deref());
     let audit = Audit::start(options.audit.as_deref(), &format!("data-{}", id.0));
     let open_files = Share::elastic(
@@ -473,9 +477,29 @@ impl Server {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the scheduler's settings while it runs.
+    /// The fast tier; an error where there is none. `what` somebody wants of it.
+    pub(crate) fn tier(&self, what: &str) -> Result<&dyn FastTier, WireError> {
+        self.objects.store().fast().ok_or_else(|| {
+            refuse(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{what}: data server {} has no fast tier; `penstock up DIR --fast FASTDIR` gives it one",
+                    self.id.0
+                ),
+            )
+        })
+    }
+
+    /// Changes settings while it runs.
     pub(crate) fn tune(&self, settings: &[String]) -> Result<(), WireError> {
+        let mode = tier::mode(settings);
+        if mode.is_some() {
+            self.tier("fast")?;
+        }
         self.queue.tune(settings)?;
+        if let (Some(mode), Some(fast)) = (mode, self.objects.store().fast()) {
+            fast.set_mode(mode);
+        }
         if self.queue.is_on() {
             self.objects.revoke_shortcuts();
         }
@@ -507,6 +531,7 @@ impl Server {
                 .map(|identity| register::there(Some(identity))),
             audit: self.audit.status(),
             direct: self.load.direct(),
+            fast: store.fast().map(|fast| tier::status(&fast.status())),
         })
     }
 

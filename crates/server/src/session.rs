@@ -412,6 +412,11 @@ impl<'a> Session<'a> {
                     }),
                 }
             }
+            DataRequest::Drain => {
+                self.admin("drain the fast tier")?;
+                server.tier("drain")?.drain();
+                Ok(DataReply::Done)
+            }
             DataRequest::Status => {
                 let mut status = server.status()?;
                 if let Some(user) = self.sees() {

@@ -1,6 +1,7 @@
 //! Settings of a running server: scheduling, the trace that is written, and the trace that predicts.
 use crate::error::refuse;
 use penstock_sched::{self as sched, Error};
+use penstock_store::FastMode;
 use penstock_wire::message::{ErrorKind, MAX_SETTINGS, WireError};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,13 @@ impl Settings {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), WireError> {
         match name {
+            "fast" => {
+                if FastMode::from_name(value).is_none() {
+                    return Err(invalid(format!(
+                        "fast is `{value}`; it takes auto, on or off"
+                    )));
+                }
+            }
             "trace" => self.trace = directory(name, value)?,
             "predict" => self.predict = directory(name, value)?,
             _ => self.sched.set(name, value).map_err(|e| match e {
@@ -42,7 +50,7 @@ impl Settings {
                 }
                 Error::UnknownSetting(_) => {
                     let more = sched::Settings::MORE.join(", ");
-                    invalid(format!("{e}, {more}, trace, predict"))
+                    invalid(format!("{e}, {more}, trace, predict, fast"))
                 }
                 e => invalid(e.to_string()),
             })?,
@@ -74,7 +82,8 @@ mod tests {
     fn mistakes_are_named_with_what_there_is() {
         for (word, named) in [
             ("sched=forest", "online"),
-            ("shape=round", "ratio, times, trace, predict"),
+            ("shape=round", "ratio, times, trace, predict, fast"),
+            ("fast=maybe", "auto, on or off"),
             ("trace=here", "from / on"),
             ("predict=", "from / on"),
             ("depth=many", "1..4096"),

@@ -5,6 +5,7 @@
 //! manifest                        which objects there must be ([`crate::manifest`])
 //! incarnation                     names the page cache that holds what is not synced ([`crate::incarnation`])
 //! clock                           what the server knows of the time (penstock_wire::clock)
+//! fast                            its fast tier, if it has one ([`crate::fast`])
 //! lock                            held by the server (flock); names its process
 //! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
@@ -47,7 +48,7 @@ const FRESH: usize = 1 << 16;
 const SETTLED: usize = 64;
 const LOCK: &str = "lock";
 /// Longest [`Note`] that is read.
-const MAX_NOTE: usize = 512;
+const MAX_NOTE: usize = 8192;
 
 impl Note {
     /// The name of its file; part of the store's format.
@@ -55,6 +56,7 @@ impl Note {
         match self {
             Note::Clock => "clock",
             Note::Limits => "limits",
+            Note::Fast => "fast",
         }
     }
 }
@@ -305,7 +307,7 @@ impl DirStore {
 }
 
 /// The names in a directory.
-fn names(path: &str) -> Result<Vec<String>, StoreError> {
+pub(crate) fn names(path: &str) -> Result<Vec<String>, StoreError> {
     let error = |source| StoreError::Io {
         what: "list",
         path: path.to_owned(),
@@ -497,7 +499,13 @@ impl Store for DirStore {
     fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
         let name = note.file();
         let error = |e| StoreError::from_errno("write", format!("{}/{name}", self.place.path), e);
-        replace(self.place.root.as_fd(), name, text.as_bytes()).map_err(error)
+        replace(self.place.root.as_fd(), name, text.as_bytes())
+            // Its name, too: without it bytes elsewhere would not be missed.
+            .and_then(|()| match note {
+                Note::Fast => penstock_host::fs::fsync(&self.place.root),
+                Note::Clock | Note::Limits => Ok(()),
+            })
+            .map_err(error)
     }
 
     fn space(&self) -> Result<(u64, u64), StoreError> {
@@ -526,6 +534,7 @@ impl Store for DirStore {
                 LOCK,
                 Note::Clock.file(),
                 Note::Limits.file(),
+                Note::Fast.file(),
                 OBJECTS,
                 "lost+found",
             ]

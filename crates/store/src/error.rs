@@ -72,6 +72,14 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// A fast tier and the store behind it do not fit together, or the tier has failed.
+    #[error("{path}: {why}")]
+    Fast {
+        /// The tier, or the store behind it.
+        path: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// Any other error of the operating system.
     #[error("{what} {path}: {source}")]
     Io {

@@ -1,9 +1,9 @@
 //! Storage of bytes: the objects of one data server.
 //!
 //! A [`Store`] has one [`Object`] per file: a sparse run of bytes. Backends, one file each: `dir` (sparse files in a
-//! directory, checksummed records), `memory` (one memfd per object), and `modelled` (either on a modelled device). The
-//! minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access against one object,
-//! for the data server and for clients that hold a descriptor of the object.
+//! directory, checksummed records), `memory` (one memfd per object), and `modelled` (either on a modelled device). `fast`
+//! is a fast tier before another one. The minimal backend is `memory`: read it first. An [`Execution`] carries out one
+//! structured access against one object, for the data server and for clients that hold a descriptor of the object.
 
 mod cache;
 mod descriptor;
@@ -11,6 +11,7 @@ pub mod descriptors;
 mod dir;
 mod error;
 mod execute;
+mod fast;
 #[cfg(test)]
 mod full_disk;
 mod incarnation;
@@ -36,9 +37,11 @@ mod window;
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
+pub use fast::{FastSpec, FastStatus, FastTier};
 pub use inspect::{Inspection, State, inspect};
 pub use mappable::Mappable;
 pub use mapped::{Mapped, Maps};
+pub use penstock_tier::Mode as FastMode;
 pub use superblock::Identity;
 pub use view::View;
 
@@ -50,12 +53,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens the store of data server `server` as specified: `dir:PATH`, `memory`, or
-/// `model:DEVICE[,key=value...][,dir=PATH]` (a modelled device over a directory, or over memory). A directory without a
-/// store is initialised; errors say what is wrong and with which path.
+/// `model:DEVICE[,key=value...][,dir=PATH]` (a modelled device over a directory, or over memory).
+/// `fast:DIR[,queue=BYTES];SPEC` is a fast tier before another one. A directory without a store is initialised; errors
+/// say what is wrong and with which path.
 pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
-    open_with(spec, &|path| {
+    open_tiered(spec, deployment_id, server, &|path| {
         dir::DirStore::open(path, deployment_id, server)
     })
+}
+
+/// The parts of a description of a fast tier and what is behind it.
+pub fn tiered(spec: &str) -> Option<(&str, &str)> {
+    spec.strip_prefix("fast:")?.split_once(';')
+}
+
+/// Opens a store with its tier, if it has one; one that has is not opened without.
+fn open_tiered(
+    spec: &str,
+    deployment_id: &str,
+    server: u32,
+    open_dir: &dyn Fn(&Path) -> Result<dir::DirStore, StoreError>,
+) -> Result<Box<dyn Store>, StoreError> {
+    if let Some((fast, inner)) = tiered(spec) {
+        let fast = FastSpec::parse(fast).map_err(|why| StoreError::Fast {
+            path: fast.to_owned(),
+            why,
+        })?;
+        let inner = open_with(inner, open_dir)?;
+        let store = fast::FastStore::open(&fast, inner, deployment_id, server)?;
+        return Ok(Box::new(store));
+    }
+    let store = open_with(spec, open_dir)?;
+    fast::Tie::refuse_alone(store.kept(Note::Fast).as_deref(), &store.describe())?;
+    Ok(store)
 }
 
 /// The same for a new store replacing another one: objects with ids below `lost_below` are lost until each is made
@@ -66,7 +96,7 @@ pub fn open_new(
     server: u32,
     lost_below: u64,
 ) -> Result<Box<dyn Store>, StoreError> {
-    open_with(spec, &|path| {
+    open_tiered(spec, deployment_id, server, &|path| {
         dir::DirStore::renew(path, deployment_id, server, lost_below)
     })
 }
@@ -96,6 +126,7 @@ fn open_with(
 
 /// The directory of a store, if it has one.
 fn directory(spec: &str) -> Option<&Path> {
+    let spec = tiered(spec).map_or(spec, |(_, inner)| inner);
     let path = match spec.strip_prefix("model:") {
         Some(text) => text.split_once(",dir=")?.1,
         None => spec.strip_prefix("dir:")?,
@@ -110,6 +141,8 @@ pub enum Note {
     Clock,
     /// Whether users have quotas on bytes.
     Limits,
+    /// Its fast tier, if it has one.
+    Fast,
 }
 
 /// Objects of one data server.
@@ -215,7 +248,7 @@ pub trait Store: Send + Sync {
         0
     }
 
-    /// The text that [`Store::keep`] stored last, at most a few hundred bytes, if it is readable.
+    /// The text that [`Store::keep`] stored last, at most a few thousand bytes, if it is readable.
     fn kept(&self, note: Note) -> Option<String> {
         let _ = note;
         None
@@ -225,6 +258,11 @@ pub trait Store: Send + Sync {
     fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
         let _ = (note, text);
         Ok(())
+    }
+
+    /// Its fast tier, if it has one.
+    fn fast(&self) -> Option<&dyn FastTier> {
+        None
     }
 
     /// Backend and path, for messages.
@@ -238,6 +276,12 @@ pub trait Object: Send + Sync {
 
     /// Writes all of `buf`.
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError>;
+
+    /// Writes all of `buf`, which is part of a request of `whole` bytes to several servers.
+    fn write_part_at(&self, at: ObjectOffset, buf: &[u8], whole: u64) -> Result<(), StoreError> {
+        let _ = whole;
+        self.write_at(at, buf)
+    }
 
     /// Reads into several buffers in turn; short only at the object's end. The slices may point anywhere afterwards;
     /// the bytes are in the buffers.

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
 pub const VERSION: u16 = 12;
-/// Oldest version this release still speaks.
+/// Oldest version that this release accepts.
 pub const OLDEST_VERSION: u16 = 12;
 /// Version number of handshake frames; their form never changes.
 pub const HANDSHAKE_VERSION: u16 = 0;

@@ -114,6 +114,7 @@ pub fn begin(args: &RunArgs, named: &str, watcher: &mut Watcher) -> Result<Deplo
         ..ReachArgs::default()
     };
     let up = UpArgs {
+        fast: None,
         dir,
         hosts,
         reach: reach.clone(),

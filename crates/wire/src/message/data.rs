@@ -222,6 +222,9 @@ pub enum DataRequest {
     },
     /// Who loads the server: all programs for administrators, else one's own. Answered by `Ledger`.
     Ledger,
+    /// The fast tier's bytes come home from now on, whoever uses the slow store. `Status` says how many wait. Needs the
+    /// admin right.
+    Drain,
 }
 
 /// An answer of a data server.
@@ -379,6 +382,41 @@ pub struct DataStatus {
     pub audit: AuditStatus,
     /// Past the server by shortcuts, since the start, as clients count it.
     pub direct: DirectSums,
+    /// Its fast tier, if it has one.
+    pub fast: Option<FastStatus>,
+}
+
+/// The fast tier before a data server's store. Counts are since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FastStatus {
+    /// Its directory, on the server's host.
+    pub path: String,
+    /// `auto`, `on` or `off`.
+    pub mode: String,
+    /// What it does, in words.
+    pub state: String,
+    /// Why bytes do not come home, or what is wrong; empty if nothing is.
+    pub problem: String,
+    /// Bytes of objects that are not in the slow store yet.
+    pub waiting: u64,
+    /// Objects with such bytes.
+    pub objects: u64,
+    /// Bytes of its log.
+    pub log: u64,
+    /// Most bytes of its log.
+    pub limit: u64,
+    /// Writes that it took.
+    pub writes: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Writes for which it had no room.
+    pub refused: u64,
+    /// Bytes that came to the slow store.
+    pub home: u64,
+    /// Records that are damaged.
+    pub damaged: u64,
+    /// 1000 H: how much farther apart requests are than they would be behind its log.
+    pub h_milli: u64,
 }
 
 /// State of a data server's scheduler. Counts are since the start; requests are slices of at most 256 KiB.
