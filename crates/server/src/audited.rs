@@ -68,7 +68,8 @@ impl Act {
                 | DataRequest::Shortcut { handle }
                 | DataRequest::Extend { handle, .. }
                 | DataRequest::Lend { handle, .. }
-                | DataRequest::Hold { handle, .. },
+                | DataRequest::Hold { handle, .. }
+                | DataRequest::Prefetch { handle, .. },
             ) => other(What::Open(*handle)),
             Some(DataRequest::Status) | None => other(What::Nothing),
         }

@@ -217,6 +217,9 @@ impl<'a> Session<'a> {
                 region,
                 lock,
             } => return self.read(connection, &envelope, handle, region, lock),
+            DataRequest::Prefetch { handle, region } => {
+                return self.prefetch(connection, &envelope, handle, region);
+            }
             DataRequest::Shortcut { handle } => {
                 return self.shortcut(connection, &envelope, handle);
             }
@@ -395,6 +398,7 @@ impl<'a> Session<'a> {
                 server.keys.load_again().map(DataReply::Keys)
             }
             DataRequest::Read { .. }
+            | DataRequest::Prefetch { .. }
             | DataRequest::Write { .. }
             | DataRequest::Lock { .. }
             | DataRequest::Shortcut { .. }
@@ -604,6 +608,29 @@ impl<'a> Session<'a> {
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
         self.counted.read(sent);
+        Ok(Outcome::Answered)
+    }
+
+    /// Answers, and then fetches: who waits for the answer knows that what comes later comes behind.
+    fn prefetch(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+        region: Region,
+    ) -> Result<Outcome, Fail> {
+        let handles = &self.handles;
+        let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
+        let file = self.server.clock.judged(judge)?;
+        let Some(access) = self.access(file, region)? else {
+            return Ok(Outcome::Reply(DataReply::UnknownLoop));
+        };
+        connection.queue(&envelope.answer(), &DataReply::Done)?;
+        connection.flush()?;
+        let transfer = transfer(self.server, &self.line, file, None);
+        if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access) {
+            log::debug!("prefetch for {}: {}", connection.peer(), e.message);
+        }
         Ok(Outcome::Answered)
     }
 

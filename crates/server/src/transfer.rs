@@ -14,7 +14,7 @@ use crate::usage::Grower;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
-use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MAX_PREFETCH, WireError};
 use std::sync::Arc;
 
 /// Bytes moved at once: what is scheduled as one.
@@ -72,6 +72,26 @@ impl Transfer<'_> {
             }
             connection.queue_continuation(&answer.more(true), &chunk[..filled])?;
         }
+    }
+
+    /// Reads the bytes of `access` and drops them: they are in the store's cache then. Ends early where the client has gone, and
+    /// after [`MAX_PREFETCH`] bytes.
+    pub(crate) fn prefetch(
+        &self,
+        buffers: &mut Buffers,
+        request: &Envelope,
+        mut access: Access,
+    ) -> Result<(), WireError> {
+        let mut fetched = 0;
+        while fetched < MAX_PREFETCH && !self.line.is_deserted() {
+            let want = access.most().min(CHUNK as u64) as usize;
+            let filled = self.fill(request, &mut access, buffers, want)?;
+            fetched += filled as u64;
+            if filled < want || access.done()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Reads into the chunk. Fewer bytes than wanted: there are no more.

@@ -19,9 +19,9 @@ use serde::{Serialize, de::DeserializeOwned};
 /// First four bytes of each frame: "PSTK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 /// Oldest version that this release accepts.
-pub const OLDEST_VERSION: u16 = 11;
+pub const OLDEST_VERSION: u16 = 12;
 /// Version number of handshake frames; their form never changes.
 pub const HANDSHAKE_VERSION: u16 = 0;
 /// Bytes of a header.

@@ -1,6 +1,8 @@
 //! Requests and replies of the data servers.
 use super::capability::Capability;
 use super::limits::MAX_LIST;
+#[cfg(doc)]
+use super::limits::MAX_PREFETCH;
 use super::refusal::WireError;
 use super::status::{AuditStatus, KeysHeld};
 use super::store::StoreState;
@@ -218,6 +220,15 @@ pub enum DataRequest {
     CountBytes {
         /// First resets the counts and counts again; until that is done, objects of these users cannot grow.
         anew: bool,
+    },
+    /// Fetches the bytes of the region on this server into its cache, at most [`MAX_PREFETCH`], and returns none of them.
+    /// Answered by `Done` before they are fetched; what cannot be read is found out by a read. Later requests of the
+    /// connection wait.
+    Prefetch {
+        /// The open file.
+        handle: Handle,
+        /// Which bytes of the file.
+        region: Region,
     },
 }
 
