@@ -107,6 +107,12 @@ pub trait FileHandle: Send + Sync {
         form: Form,
         from: &mut Source<'_>,
     ) -> Result<u64>;
+    /// The servers fetch what the patterns cover into their caches. Returns when they have taken the requests; what cannot be
+    /// read is found out by whoever reads it. Without servers there is nothing to do.
+    fn prefetch(&self, patterns: &[Pattern]) -> Result<()> {
+        let _ = patterns;
+        Ok(())
+    }
     /// Reads the file from `offset` on until `into` is full, if that takes no operations; otherwise false, and nothing is
     /// known about `into`.
     fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {

@@ -53,6 +53,10 @@ pub(crate) enum Event {
     Met(u32),
     /// A rank has copied its parts into or out of shared windows.
     Shared(u32),
+    /// A rank has waited as long as its plan wanted.
+    Waited(u32),
+    /// A server's word that it has a request to fetch has arrived at the rank.
+    Taken(u32),
     /// A message from one rank to another has arrived.
     Message(u32),
 }
@@ -78,6 +82,8 @@ pub(crate) struct Rank {
     pub plan: Option<Box<dyn Plan>>,
     /// The rest of the plan's current step.
     pub operate: Option<Operate>,
+    /// What the step asks for is fetched only.
+    pub fetches: bool,
     /// The collective step in which it waits for all ranks of its program.
     pub together: Option<Together>,
     /// Messages from other ranks, by the senders' numbers in the cluster, and the sender it waits for.
@@ -153,6 +159,8 @@ pub(crate) struct Request {
     pub server: u32,
     pub file: u32,
     pub op: Op,
+    /// Only fetched into the server's cache.
+    pub fetch: bool,
     pub left: Left,
     pub bytes: u64,
     /// Parts under way.
@@ -321,6 +329,7 @@ impl Rank {
             file: 0,
             plan: None,
             operate: None,
+            fetches: false,
             together: None,
             heard: VecDeque::new(),
             hears: None,
@@ -496,7 +505,8 @@ impl<'s> Cluster<'s> {
                 Event::Reply(part) => self.reply_arrives(part),
                 Event::Met(program) => self.met(program),
                 Event::Message(message) => self.message_arrives(message),
-                Event::Shared(rank) => self.go_on(rank, Outcome::Done(0)),
+                Event::Shared(rank) | Event::Waited(rank) => self.go_on(rank, Outcome::Done(0)),
+                Event::Taken(flight) => self.answered(flight),
             }
             if let Some(error) = self.failed.take() {
                 return Err(error);

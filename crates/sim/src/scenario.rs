@@ -6,7 +6,7 @@ use penstock_base::{Nanos, Op};
 use penstock_device::profile::{self, ModelTarget};
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
-use penstock_mpiio::planning::Rules;
+use penstock_mpiio::planning::{DELAY, Groups, Rules, Tuning};
 use penstock_sched::learn::Cost;
 use penstock_sched::{Mode, ServerInfo, Settings};
 use serde::Deserialize;
@@ -136,6 +136,43 @@ pub struct Client {
     pub aggregators: Option<u32>,
     /// Whose two-phase rules: `ours`, or `romio`, with which published figures were measured.
     pub two_phase: Rules,
+    /// How the method resonant works.
+    pub resonant: Resonant,
+}
+
+/// How the method resonant works.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resonant {
+    /// `ours`, or `romio`: as its source built it on ADIO, whose I/O blocks. Published figures were measured with that.
+    pub rules: Rules,
+    /// What an agent asks of its server in a round.
+    pub buffer: Bytes,
+    /// Time between two ranks in turn.
+    pub delay: Time,
+    /// Which ranks begin together: `as-many-as-servers` groups, or groups `as-large-as-servers`.
+    pub groups: Groups,
+}
+
+impl Default for Resonant {
+    fn default() -> Resonant {
+        Resonant {
+            rules: Rules::Ours,
+            buffer: Bytes(16 << 20),
+            delay: Time(DELAY),
+            groups: Groups::default(),
+        }
+    }
+}
+
+impl Resonant {
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning {
+            buffer: self.buffer.0,
+            delay: self.delay.0,
+            groups: self.groups,
+        }
+    }
 }
 
 impl Default for Client {
@@ -149,6 +186,7 @@ impl Default for Client {
             collective_buffer: Bytes(4 << 20),
             aggregators: None,
             two_phase: Rules::Ours,
+            resonant: Resonant::default(),
         }
     }
 }
@@ -421,6 +459,12 @@ impl Scenario {
             self.client.collective_buffer.0,
             1,
             1 << 40,
+        )?;
+        within(
+            "client.resonant.buffer",
+            self.client.resonant.buffer.0,
+            4096,
+            1 << 30,
         )?;
         within(
             "server.depth",

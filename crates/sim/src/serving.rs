@@ -47,6 +47,18 @@ impl Cluster<'_> {
     }
 
     fn take_up(&mut self, request: u32) {
+        let r = &self.requests[request];
+        if r.fetch {
+            // Its rank waits for no more than that.
+            let (rank, from) = (
+                self.ranks[r.rank as usize].node,
+                self.servers[r.server as usize].node,
+            );
+            let header = self.scenario.network.header.0 * u64::from(r.weight);
+            let seen = self.now + self.scenario.server.request.0;
+            let at = self.network.send(seen, from, rank, header);
+            self.events.push(at, Event::Taken(r.flight));
+        }
         for _ in 0..self.scenario.server.window {
             if self.requests[request].bytes == 0 {
                 break;
@@ -565,9 +577,21 @@ impl Cluster<'_> {
         r.serving -= 1;
         let (server, op) = (r.server, r.op);
         let (ends, over) = ((r.rank, server), r.serving == 0 && r.bytes == 0);
+        let fetch = r.fetch;
         let header = self.scenario.network.header.0 * u64::from(r.weight);
         let to = self.ranks[r.rank as usize].node;
         let (now, node) = (self.now, self.servers[server as usize].node);
+        if fetch {
+            self.parts.free(part);
+            self.requests[request].parts -= 1;
+            if self.requests[request].bytes > 0 {
+                self.begin_part(request);
+            } else if over {
+                self.request_over(ends, request);
+                self.requests.free(request);
+            }
+            return;
+        }
         self.at(server).moved += bytes;
         match op {
             Op::Read => {

@@ -17,7 +17,7 @@
 //! - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half may
 //!   be filled again after one more barrier.
 use crate::joint::Joint;
-use penstock_base::Op;
+use penstock_base::{Nanos, Op};
 use penstock_client::Form;
 use penstock_datatype::Pattern;
 use std::ops::Range;
@@ -83,6 +83,8 @@ pub enum Memory {
     Inbox,
     /// Bytes lie in it as they lie in the file.
     Window(Window),
+    /// This rank's own, as far as windows of it were filled; stream positions are places in it.
+    Packed,
 }
 
 /// Which way bytes move between a stream and windows.
@@ -148,6 +150,17 @@ pub enum Step {
     Hear {
         /// Whom.
         peer: usize,
+    },
+    /// Servers fetch what the patterns cover into their caches, and return none of it. Waits until they have taken the
+    /// requests, and not for the bytes: what is asked of them later comes behind.
+    Prefetch {
+        /// In the order in which they are asked for.
+        patterns: Vec<Pattern>,
+    },
+    /// Waits for some time.
+    Wait {
+        /// So long.
+        time: Nanos,
     },
     /// Takes an exclusive lock on a range of the file. Until it is given up, reads are for writing back.
     Lock {
