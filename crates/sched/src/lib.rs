@@ -33,6 +33,7 @@ mod history;
 pub mod journal;
 pub mod learn;
 mod options;
+pub mod orchestrator;
 mod order;
 mod ranks;
 mod request;

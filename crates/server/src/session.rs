@@ -622,13 +622,14 @@ impl<'a> Session<'a> {
         let handles = &self.handles;
         let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
         let file = self.server.clock.judged(judge)?;
-        let Some(access) = self.access(file, region)? else {
+        let Some(mut access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
+        let transfer = transfer(self.server, &self.line, file, None);
+        let fetch = transfer.object.fetches.begin(access.span(u64::MAX));
         connection.queue(&envelope.answer(), &DataReply::Done)?;
         connection.flush()?;
-        let transfer = transfer(self.server, &self.line, file, None);
-        if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access) {
+        if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access, &fetch) {
             log::debug!("prefetch for {}: {}", connection.peer(), e.message);
         }
         Ok(Outcome::Answered)

@@ -6,6 +6,7 @@
 //! stalls or dies in the middle of a write disturbs nobody and leaves what it sent.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
+use crate::fetches::Fetch;
 use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
@@ -62,6 +63,8 @@ impl Transfer<'_> {
         let mut sent = 0u64;
         loop {
             let want = access.most().min(CHUNK as u64) as usize;
+            let next = access.likely(want as u64);
+            self.object.fetches.wait(&next, || !self.line.is_deserted());
             let filled = self.fill(request, &mut access, buffers, want)?;
             let chunk = &buffers.chunk;
             sent += filled as u64;
@@ -81,6 +84,7 @@ impl Transfer<'_> {
         buffers: &mut Buffers,
         request: &Envelope,
         mut access: Access,
+        fetch: &Fetch<'_>,
     ) -> Result<(), WireError> {
         let mut fetched = 0;
         while fetched < MAX_PREFETCH && !self.line.is_deserted() {
@@ -90,6 +94,7 @@ impl Transfer<'_> {
             if filled < want || access.done()? {
                 break;
             }
+            fetch.reached(access.span(1).start);
         }
         Ok(())
     }

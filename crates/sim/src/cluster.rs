@@ -7,6 +7,7 @@ use crate::event::EventQueue;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::operation::Operation;
+use crate::orchestration::Orchestration;
 use crate::pages::{Needs, Range};
 use crate::placement::Files;
 use crate::program::Benchmark;
@@ -59,6 +60,12 @@ pub(crate) enum Event {
     Taken(u32),
     /// A message from one rank to another has arrived.
     Message(u32),
+    /// The orchestrator goes on.
+    Orchestrate,
+    /// A turn of the orchestrator has arrived at all servers.
+    Turn,
+    /// A server's gate may have to open by itself.
+    Gate(u32),
 }
 
 /// The state of a rank between two calls.
@@ -249,6 +256,9 @@ pub(crate) struct Cluster<'s> {
     pub network: Network,
     pub layout: Layout,
     pub files: Files,
+    /// The program instance of each file.
+    pub file_programs: Vec<u32>,
+    pub orchestration: Option<Orchestration>,
     pub ranks: Vec<Rank>,
     pub programs: Vec<Running>,
     pub servers: Vec<Server>,
@@ -396,6 +406,7 @@ impl<'s> Cluster<'s> {
         let allocation = scenario.device.allocation().map_err(device)?;
         let mut files = Files::new(allocation, capacity);
         let mut programs = Vec::new();
+        let mut file_programs = Vec::new();
         let mut ranks = Vec::new();
         let per_node = scenario.cluster.ranks_per_node;
         for (spec, program) in scenario.program.iter().enumerate() {
@@ -408,6 +419,10 @@ impl<'s> Cluster<'s> {
                     0
                 };
                 let first_file = files.add(mine.count, mine.bytes, gap, &layout);
+                file_programs.resize(
+                    file_programs.len() + mine.count as usize,
+                    programs.len() as u32,
+                );
                 let count = program.ranks / program.cohort;
                 let first_rank = ranks.len() as u32;
                 let mut node = 0;
@@ -431,6 +446,7 @@ impl<'s> Cluster<'s> {
             .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
         files.check(servers.iter().map(Server::capacity).min().unwrap_or(0))?;
+        let orchestration = Orchestration::new(scenario, programs.len())?;
         let mut cluster = Cluster {
             scenario,
             now: 0,
@@ -438,6 +454,8 @@ impl<'s> Cluster<'s> {
             network,
             layout,
             files,
+            file_programs,
+            orchestration,
             ranks,
             programs,
             servers,
@@ -464,6 +482,9 @@ impl<'s> Cluster<'s> {
             needs: Needs::default(),
             failed: None,
         };
+        if let Some(o) = &cluster.orchestration {
+            cluster.events.push(o.wake(), Event::Orchestrate);
+        }
         for rank in 0..cluster.ranks.len() as u32 {
             let late = delay(&mut cluster.random, scenario.client.start.0);
             let start = cluster.program_of(rank).start + late;
@@ -505,6 +526,9 @@ impl<'s> Cluster<'s> {
                 Event::Reply(part) => self.reply_arrives(part),
                 Event::Met(program) => self.met(program),
                 Event::Message(message) => self.message_arrives(message),
+                Event::Orchestrate => self.orchestrate(),
+                Event::Turn => self.turn_arrives(),
+                Event::Gate(server) => self.gate_wakes(server),
                 Event::Shared(rank) | Event::Waited(rank) => self.go_on(rank, Outcome::Done(0)),
                 Event::Taken(flight) => self.answered(flight),
             }
@@ -546,7 +570,8 @@ impl<'s> Cluster<'s> {
         let programs = self
             .programs
             .iter()
-            .map(|p| {
+            .enumerate()
+            .map(|(number, p)| {
                 let ranks = &self.ranks[p.first_rank as usize..][..p.ranks as usize];
                 let io: u64 = ranks.iter().map(|r| r.io_time).sum();
                 let time = p.end - p.start;
@@ -559,6 +584,7 @@ impl<'s> Cluster<'s> {
                     bytes: p.bytes,
                     throughput: rate(p.bytes, time),
                     io_share: io as f64 / (time.max(1) as f64 * f64::from(p.ranks)),
+                    orchestrated: self.orchestration.as_ref().map(|o| o.of(number)),
                 }
             })
             .collect();

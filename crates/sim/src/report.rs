@@ -76,6 +76,18 @@ pub struct ProgramReport {
     pub throughput: f64,
     /// Share of its ranks' time spent in I/O.
     pub io_share: f64,
+    /// What the orchestrator did for it, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orchestrated: Option<Orchestrated>,
+}
+
+/// What the orchestrator did for a program.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Orchestrated {
+    /// Share of the windows in which it had a slice of its own, of those in which it was judged.
+    pub eligible: f64,
+    /// Share of its own slices in the time of all slices.
+    pub time: f64,
 }
 
 /// Bytes over time, in at most [`Timeline::MOST`] equal steps; when the run is longer, steps are doubled.

@@ -8,6 +8,7 @@ use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{DELAY, Groups, Rules, Tuning};
 use penstock_sched::learn::Cost;
+use penstock_sched::orchestrator::Slicing;
 use penstock_sched::{Mode, ServerInfo, Settings};
 use serde::Deserialize;
 
@@ -37,6 +38,8 @@ pub struct Scenario {
     /// The data servers.
     #[serde(default)]
     pub server: Server,
+    /// IOrchestrator, if servers take turns of programs.
+    pub orchestrator: Option<Orchestrator>,
     /// The device under each data server, as `--store model:` takes it.
     pub device: Device,
     /// The part of the run that is measured; all of it by default.
@@ -187,6 +190,51 @@ impl Default for Client {
             aggregators: None,
             two_phase: Rules::Ours,
             resonant: Resonant::default(),
+        }
+    }
+}
+
+/// IOrchestrator: all servers serve one program at a time, where that pays (RS 5.2).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Orchestrator {
+    /// Time in which each object has its slice once.
+    pub window: Time,
+    /// `reuse-distance`: slices inverse to it; `even`.
+    pub slices: Slices,
+    /// It dies at this time.
+    pub stops: Option<Time>,
+}
+
+/// How windows are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slices {
+    /// Inversely to reuse distances.
+    ReuseDistance,
+    /// Evenly.
+    Even,
+}
+
+impl Default for Orchestrator {
+    fn default() -> Orchestrator {
+        Orchestrator {
+            window: Time(penstock_sched::orchestrator::Options::default().window),
+            slices: Slices::ReuseDistance,
+            stops: None,
+        }
+    }
+}
+
+impl Orchestrator {
+    pub(crate) fn options(&self) -> penstock_sched::orchestrator::Options {
+        penstock_sched::orchestrator::Options {
+            window: self.window.0,
+            slicing: match self.slices {
+                Slices::ReuseDistance => Slicing::ReuseDistance,
+                Slices::Even => Slicing::Even,
+            },
+            ..Default::default()
         }
     }
 }
@@ -460,6 +508,9 @@ impl Scenario {
             1,
             1 << 40,
         )?;
+        if let Some(o) = &self.orchestrator {
+            within("orchestrator.window", o.window.0, 10_000_000, 1 << 40)?;
+        }
         within(
             "client.resonant.buffer",
             self.client.resonant.buffer.0,

@@ -58,6 +58,7 @@ impl Cluster<'_> {
             let seen = self.now + self.scenario.server.request.0;
             let at = self.network.send(seen, from, rank, header);
             self.events.push(at, Event::Taken(r.flight));
+            self.fetch_begins(request);
         }
         for _ in 0..self.scenario.server.window {
             if self.requests[request].bytes == 0 {
@@ -70,6 +71,9 @@ impl Cluster<'_> {
     /// Begins the next part of a read.
     pub(crate) fn begin_part(&mut self, request: u32) {
         let part = self.next_part(request);
+        if self.requests[request].fetch {
+            self.fetch_goes_on(part);
+        }
         self.part_begins(part);
     }
 
@@ -109,6 +113,9 @@ impl Cluster<'_> {
     pub(crate) fn part_ready(&mut self, part: u32) {
         if self.parts[part].runs.is_empty() {
             self.part_done(part);
+            return;
+        }
+        if self.is_held(part) || self.comes_behind(part) {
             return;
         }
         self.queue_slice(part);
@@ -432,8 +439,13 @@ impl Cluster<'_> {
         let now = self.now;
         let s = &mut self.servers[server as usize];
         let mut pieces = 0;
+        let locates = self.orchestration.is_some();
+        let program = self.file_programs[range.object as usize];
         self.files.pieces(&range, |address, bytes| {
             pieces += 1;
+            if locates {
+                s.gated.locality.served(now, program.into(), address, bytes);
+            }
             s.device_requests += 1;
             s.device_bytes += bytes;
             s.seeks += u128::from(address.abs_diff(s.last));
@@ -582,11 +594,13 @@ impl Cluster<'_> {
         let to = self.ranks[r.rank as usize].node;
         let (now, node) = (self.now, self.servers[server as usize].node);
         if fetch {
-            self.parts.free(part);
             self.requests[request].parts -= 1;
             if self.requests[request].bytes > 0 {
                 self.begin_part(request);
-            } else if over {
+            }
+            self.fetch_reaches(part, request);
+            self.parts.free(part);
+            if over {
                 self.request_over(ends, request);
                 self.requests.free(request);
             }

@@ -50,7 +50,7 @@ pub enum Groups {
 /// What all ranks know of how to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Most bytes that an agent asks for in a round.
+    /// Most bytes that an agent asks for in a round, of all its servers.
     pub buffer: u64,
     /// Time between two ranks in turn.
     pub delay: Nanos,
@@ -102,6 +102,8 @@ pub struct AccessSets {
     layout: Layout,
     pub(crate) tuning: Tuning,
     pub(crate) order: Order,
+    /// Most bytes that are asked of a server by an agent in a round.
+    buffer: u64,
     /// Agents of each server.
     parts: usize,
     rounds: RefCell<Rounds>,
@@ -121,7 +123,9 @@ impl AccessSets {
     pub fn new(patterns: &[Pattern], layout: Layout, tuning: Tuning) -> AccessSets {
         let (ranks, servers) = (patterns.len(), layout.servers.len());
         let wanted: u64 = patterns.iter().map(|p| p.len).sum();
-        let buffers = wanted / (servers as u64).max(1) / tuning.buffer.max(1);
+        // A rank that is the agent of several servers shares its buffer out.
+        let buffer = (tuning.buffer / servers.div_ceil(ranks.max(1)) as u64).max(1);
+        let buffers = wanted / (servers as u64).max(1) / buffer;
         let parts =
             (ranks / (SPREAD * servers)).min(usize::try_from(buffers).unwrap_or(MOST_AGENTS));
         let parts = parts.clamp(1, MOST_AGENTS);
@@ -149,6 +153,7 @@ impl AccessSets {
             layout,
             tuning,
             order,
+            buffer,
             parts,
             rounds: RefCell::default(),
         }
@@ -176,7 +181,7 @@ impl AccessSets {
 
     /// Bytes of an object that an agent asks for in a round: whole stripe units, where the buffer holds one.
     fn step(&self) -> u64 {
-        let (unit, buffer) = (self.layout.stripe_unit, self.tuning.buffer.max(1));
+        let (unit, buffer) = (self.layout.stripe_unit, self.buffer);
         if buffer < unit {
             buffer
         } else {
