@@ -35,7 +35,7 @@ PRODUCT := -p penstock-capi -p penstock-cli
 # Of the pages reproduction.md and reproduction-scheduling.md.
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance
 LOCALITY_EXPERIMENTS := resonant-demo resonant-coll-perf resonant-mpi-io-test resonant-ior resonant-noncontig resonant-hpio \
-    orchestrator-like orchestrator-unlike orchestrator-window
+    orchestrator-like orchestrator-unlike orchestrator-window orchestrator-distance
 SCHEDULING_EXPERIMENTS := lost-locality queue-depth schedulers
 
 .PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean

@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 use penstock_base::{Nanos, Op};
 use penstock_device::{Completion, Device, Request};
 use penstock_sched::orchestrator::{Gate, Locality, Object, Orchestrator, Turn};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a server has for it.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(crate) struct Judged {
     /// Windows in which it was judged, and had a slice of its own.
     pub windows: u64,
     pub eligible: u64,
+    /// Windows of each verdict.
+    pub verdicts: BTreeMap<&'static str, u64>,
     /// Time of its own slices.
     pub time: Nanos,
 }
@@ -71,6 +73,7 @@ impl Orchestration {
         Orchestrated {
             eligible: share(judged.eligible, judged.windows),
             time: share(judged.time, self.time),
+            verdicts: judged.verdicts.clone(),
         }
     }
 }
@@ -114,6 +117,7 @@ impl Cluster<'_> {
                 let judged = &mut o.judged[program as usize];
                 judged.windows += 1;
                 judged.eligible += u64::from(eligibility.has_slice());
+                *judged.verdicts.entry(eligibility.name()).or_default() += 1;
             }
             for slice in o.machine.slices() {
                 o.time += slice.time;

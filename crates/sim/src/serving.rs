@@ -607,6 +607,7 @@ impl Cluster<'_> {
             return;
         }
         self.at(server).moved += bytes;
+        self.at(server).gated.locality.moved(bytes);
         match op {
             Op::Read => {
                 let at = self.network.send(now, node, to, bytes + header);

@@ -493,7 +493,7 @@ fn programs_that_take_turns_are_faster_than_ones_that_disturb_each_other() {
         stock.throughput
     );
     for program in &turns.programs {
-        let did = program.orchestrated.unwrap();
+        let did = program.orchestrated.as_ref().unwrap();
         assert!(did.eligible > 0.5, "{did:?}");
         assert!((0.3..0.7).contains(&did.time), "{did:?}");
     }

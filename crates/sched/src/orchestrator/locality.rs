@@ -6,16 +6,36 @@ use std::collections::BTreeMap;
 /// Share of the newest distance in a mean.
 const NEWEST: f64 = 7.0 / 8.0;
 
-/// A mean in which the newest value counts 7/8.
+/// A mean in which the newest value counts 7/8, and its own mean since the last report: the last value alone says
+/// little more than the last distance.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Mean(Option<f64>);
+struct Mean {
+    latest: Option<f64>,
+    sum: f64,
+    count: u64,
+}
 
 impl Mean {
     fn add(&mut self, value: f64) {
-        self.0 = Some(match self.0 {
+        let latest = match self.latest {
             Some(before) => before * (1.0 - NEWEST) + value * NEWEST,
             None => value,
-        });
+        };
+        self.latest = Some(latest);
+        self.sum += latest;
+        self.count += 1;
+    }
+
+    /// The mean since this was called last; the latest value if there was none.
+    fn take(&mut self) -> Option<f64> {
+        let (sum, count) = (
+            std::mem::take(&mut self.sum),
+            std::mem::take(&mut self.count),
+        );
+        match count {
+            0 => self.latest,
+            _ => Some(sum / count as f64),
+        }
     }
 }
 
@@ -50,6 +70,8 @@ pub struct ProgramLocality {
 pub struct Measured {
     /// Mean distance of all requests, bytes (SL of the server).
     pub distance: f64,
+    /// Bytes moved for programs since the last report.
+    pub moved: u64,
     /// Each program that was served since the last report.
     pub programs: Vec<ProgramLocality>,
     /// Reuse distance of each object in its own slices, nanoseconds: the time between two of its requests.
@@ -66,6 +88,7 @@ struct Program {
 #[derive(Debug, Default)]
 pub struct Locality {
     all: Stream,
+    moved: u64,
     programs: BTreeMap<u64, Program>,
     /// Whose slice it is, when its last request came in it, and the mean of what lay between.
     object: Option<Object>,
@@ -96,6 +119,11 @@ impl Locality {
         }
     }
 
+    /// Bytes have been moved for a program.
+    pub fn moved(&mut self, bytes: u64) {
+        self.moved += bytes;
+    }
+
     /// A slice begins. Gaps between slices are no reuse distances.
     pub fn turn(&mut self, object: &Object) {
         self.last = None;
@@ -109,18 +137,19 @@ impl Locality {
         let programs = self.programs.iter_mut().filter_map(|(program, of)| {
             Some(ProgramLocality {
                 program: *program,
-                distance: of.stream.distance.0?,
+                distance: of.stream.distance.take()?,
                 bytes: std::mem::take(&mut of.bytes),
             })
         });
         let programs = programs.collect();
         let reuse = std::mem::take(&mut self.reuse);
         Measured {
-            distance: self.all.distance.0.unwrap_or(0.0),
+            distance: self.all.distance.take().unwrap_or(0.0),
+            moved: std::mem::take(&mut self.moved),
             programs,
             reuse: reuse
                 .into_iter()
-                .filter_map(|(o, mean)| Some((o, mean.0?)))
+                .filter_map(|(object, mut mean)| Some((object, mean.take()?)))
                 .collect(),
         }
     }
@@ -137,7 +166,10 @@ mod tests {
             locality.served(0, program, address, 1);
         }
         let measured = locality.report();
-        let all = (1000.0 / 8.0 + 900.0 * 7.0 / 8.0) / 8.0 + 1000.0 * 7.0 / 8.0;
+        // Distances of 1000, 900 and 1000, smoothed: their mean since the last report.
+        let second = 1000.0 / 8.0 + 900.0 * 7.0 / 8.0;
+        let third = second / 8.0 + 1000.0 * 7.0 / 8.0;
+        let all = (1000.0 + second + third) / 3.0;
         assert!((measured.distance - all).abs() < 1e-9, "{measured:?}");
         let own: Vec<f64> = measured.programs.iter().map(|p| p.distance).collect();
         assert_eq!(own, [100.0, 100.0]);

@@ -15,6 +15,9 @@
 //! - Reports come once a window. A window without reports, or without an eligible program, leaves all gates open.
 //! - A program that meets the first two conditions gets a slice on trial, as large as the mean of the others, so that its
 //!   reuse distance can be measured. One that fails the third is tried again after [`Options::again`] windows.
+//! - Turns that do not pay end: when four windows in turns have moved fewer bytes in their time than the last window with open
+//!   gates, gates stay open for [`Options::again`] windows.
+//! - What a report tells is the mean over the window, because the printed weights leave the last distance 7/8 of the value.
 //! - A gate opens by itself when it has heard nothing for two windows.
 mod gate;
 mod locality;
@@ -71,8 +74,10 @@ pub struct Options {
     pub gain: f64,
     /// Shortest slice: what is shorter is lost in switching.
     pub least: Nanos,
-    /// Windows after which a program is tried again that had been too slow to come back.
+    /// Windows after which a program is tried again that had been too slow to come back, and turns that did not pay.
     pub again: u32,
+    /// Windows in turns after which they have to have paid.
+    pub proof: u32,
 }
 
 impl Default for Options {
@@ -84,6 +89,7 @@ impl Default for Options {
             gain: 1.5,
             least: 10_000_000,
             again: 20,
+            proof: 4,
         }
     }
 }

@@ -28,6 +28,18 @@ pub enum Eligibility {
 }
 
 impl Eligibility {
+    /// In a word or two, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Eligibility::Eligible => "eligible",
+            Eligibility::OnTrial => "on trial",
+            Eligibility::NotEverywhere => "not everywhere",
+            Eligibility::Uneven(_) => "uneven",
+            Eligibility::NoGain(_) => "no gain",
+            Eligibility::SlowReuse { .. } => "slow reuse",
+        }
+    }
+
     /// Whether it gets a slice of its own.
     pub fn has_slice(self) -> bool {
         matches!(self, Eligibility::Eligible | Eligibility::OnTrial)
@@ -51,6 +63,10 @@ struct Known {
     reuse: Option<f64>,
     /// Windows until it is tried again.
     rests: u32,
+    /// Windows since it was served last.
+    silent: u32,
+    /// It has had a slice since it was found to be on trial.
+    tried: bool,
 }
 
 /// Decides for all servers. The driver brings [`Orchestrator::report`], calls [`Orchestrator::look`] when
@@ -70,6 +86,14 @@ pub struct Orchestrator {
     plan: Vec<Slice>,
     wake: Nanos,
     open: bool,
+    /// When the current window began.
+    began: Nanos,
+    /// Bytes per nanosecond while all gates were open last.
+    open_rate: Option<f64>,
+    /// Windows in turns since then, their bytes and time.
+    turns: (u32, u64, Nanos),
+    /// Windows for which all gates stay open.
+    rests: u32,
 }
 
 impl Orchestrator {
@@ -85,6 +109,11 @@ impl Orchestrator {
             plan: Vec::new(),
             wake: now.saturating_add(options.window),
             open: true,
+            began: now,
+            open_rate: None,
+            turns: (0, 0, 0),
+            // While programs start, rates say little.
+            rests: 2,
         }
     }
 
@@ -111,8 +140,20 @@ impl Orchestrator {
             return None;
         }
         if self.slices.is_empty() {
+            let moved = self.moved();
             self.judge();
-            self.plan = self.divide();
+            self.plan = if self.pays(now, moved) {
+                self.divide()
+            } else {
+                Vec::new()
+            };
+            for slice in &self.plan {
+                if let Object::Program(program) = slice.object
+                    && let Some(known) = self.programs.get_mut(&program)
+                {
+                    known.tried = true;
+                }
+            }
             self.slices = self.plan.iter().rev().cloned().collect();
         }
         let object = match self.slices.pop() {
@@ -144,11 +185,46 @@ impl Orchestrator {
         &self.plan
     }
 
-    /// Each program that the servers have reported lately, and why it has a slice of its own or not.
+    /// Each program that the servers have reported in the last window, and why it has a slice of its own or not.
     pub fn programs(&self) -> impl Iterator<Item = (u64, Eligibility)> + '_ {
         self.programs
             .iter()
+            .filter(|(_, known)| known.silent == 0)
             .map(|(program, known)| (*program, known.eligibility))
+    }
+
+    /// Bytes of all programs since the last reports; `None` without a report of every server.
+    fn moved(&self) -> Option<u64> {
+        let bytes = |report: &Option<(Measured, Nanos)>| Some(report.as_ref()?.0.moved);
+        self.reports.iter().map(bytes).sum()
+    }
+
+    /// Whether turns pay, as far as it is known: a few windows in turns must move as many bytes in their time as the last
+    /// window in which all gates were open.
+    fn pays(&mut self, now: Nanos, moved: Option<u64>) -> bool {
+        let time = now.saturating_sub(std::mem::replace(&mut self.began, now));
+        let Some(bytes) = moved else {
+            self.turns = (0, 0, 0);
+            return false;
+        };
+        if self.plan.is_empty() {
+            self.open_rate = Some(bytes as f64 / time.max(1) as f64);
+            self.turns = (0, 0, 0);
+            self.rests = self.rests.saturating_sub(1);
+            return self.rests == 0;
+        }
+        let (windows, before, spent) = self.turns;
+        self.turns = (windows + 1, before + bytes, spent + time);
+        let (windows, bytes, time) = self.turns;
+        let slower = self
+            .open_rate
+            .is_some_and(|open| (bytes as f64) < open * time as f64);
+        if windows >= self.options.proof && slower {
+            self.rests = self.options.again;
+            self.turns = (0, 0, 0);
+            return false;
+        }
+        true
     }
 
     /// Judges all programs by the reports of the last window. Without a report of every server nobody is eligible.
@@ -180,7 +256,10 @@ impl Orchestrator {
             self.others = Some(mean(others.iter().copied()));
         }
         self.programs
-            .retain(|program, _| distances.contains_key(program));
+            .values_mut()
+            .for_each(|known| known.silent += 1);
+        self.programs
+            .retain(|_, known| known.silent <= self.options.again);
         for (program, own) in distances {
             let before = self.programs.get(&program).copied();
             if before.is_none() && self.programs.len() >= MOST_PROGRAMS {
@@ -208,6 +287,8 @@ impl Orchestrator {
             eligibility,
             reuse,
             rests,
+            silent: 0,
+            tried: before.is_some_and(|known| known.tried),
         };
         if own.len() < all.len() {
             return known(Eligibility::NotEverywhere);
@@ -226,6 +307,8 @@ impl Orchestrator {
                 eligibility: Eligibility::OnTrial,
                 reuse: None,
                 rests: 0,
+                silent: 0,
+                tried: false,
             },
             (Some(reuse), _) if reuse > seek => Known {
                 eligibility: Eligibility::SlowReuse { reuse, seek },
@@ -235,25 +318,39 @@ impl Orchestrator {
                 } else {
                     rests
                 },
+                silent: 0,
+                tried: false,
             },
             (Some(_), _) => known(Eligibility::Eligible),
+            // It had a slice, and its requests did not come back in it.
+            (None, Some(before)) if before.tried => Known {
+                eligibility: Eligibility::SlowReuse {
+                    reuse: f64::INFINITY,
+                    seek,
+                },
+                reuse: Some(f64::INFINITY),
+                rests: self.options.again,
+                silent: 0,
+                tried: false,
+            },
             (None, _) => known(Eligibility::OnTrial),
         }
     }
 
     /// The slices of a window; none if nobody is eligible, or one program is alone.
     fn divide(&self) -> Vec<Slice> {
-        let with_slices = |known: &Known| known.eligibility.has_slice();
+        let present = || self.programs.iter().filter(|(_, known)| known.silent == 0);
         let mut eligible = Vec::new();
         let mut objects = Vec::new();
-        for (program, known) in self.programs.iter().filter(|(_, known)| with_slices(known)) {
+        for (program, known) in present().filter(|(_, known)| known.eligibility.has_slice()) {
             eligible.push(*program);
             objects.push((Object::Program(*program), known.reuse));
         }
-        if eligible.is_empty() || self.programs.len() < 2 {
+        let all = present().count();
+        if eligible.is_empty() || all < 2 {
             return Vec::new();
         }
-        if eligible.len() < self.programs.len() {
+        if eligible.len() < all {
             objects.push((Object::Others(eligible), self.others));
         }
         let known: Vec<f64> = objects.iter().filter_map(|(_, reuse)| *reuse).collect();
@@ -310,13 +407,19 @@ mod tests {
         };
         Measured {
             distance: all,
+            moved: 1000,
             programs: programs.iter().map(of).collect(),
             reuse: reuse.to_vec(),
         }
     }
 
+    /// Past the start of programs.
     fn orchestrator(servers: usize) -> Orchestrator {
-        Orchestrator::new(0, servers, Options::default(), 0)
+        let mut o = Orchestrator::new(0, servers, Options::default(), 0);
+        o.report(0, measured(1.0, &[], &[]), SEEK);
+        (1..servers).for_each(|server| o.report(server, measured(1.0, &[], &[]), SEEK));
+        assert!(window(&mut o).is_empty());
+        o
     }
 
     fn verdicts(orchestrator: &Orchestrator) -> Vec<(u64, Eligibility)> {
@@ -430,6 +533,53 @@ mod tests {
         let at: Vec<_> = turns.iter().map(|(at, _)| *at).collect();
         assert_eq!(at, [0, WINDOW / 2, WINDOW * 3 / 4]);
         assert_eq!(turns[2].1.object, Object::Others(vec![1, 3]));
+    }
+
+    #[test]
+    fn turns_that_move_less_than_open_gates_end() {
+        let mut o = orchestrator(1);
+        let report = |o: &mut Orchestrator, bytes: u64| {
+            let reuse: Vec<_> = (o.slices().iter())
+                .map(|slice| (slice.object.clone(), 2.0 * MS))
+                .collect();
+            let mut measured = measured(1000.0, &[(1, 10.0), (2, 10.0)], &reuse);
+            measured
+                .programs
+                .iter_mut()
+                .for_each(|p| p.bytes = bytes / 2);
+            o.report(0, measured, SEEK);
+            window(o).len()
+        };
+        assert_eq!(report(&mut o, 1000), 2);
+        // More than before: they go on.
+        for _ in 0..10 {
+            assert_eq!(report(&mut o, 1100), 2);
+        }
+        let mut windows = 0;
+        while report(&mut o, 500) == 2 {
+            windows += 1;
+            assert!(windows < 20);
+        }
+        let rest = (0..100).position(|_| report(&mut o, 1000) == 2);
+        assert_eq!(rest, Some(19));
+        // Three windows on probation, and no more.
+        let on = (0..100).position(|_| report(&mut o, 500) != 2);
+        assert_eq!(on, Some(3));
+    }
+
+    #[test]
+    fn a_slice_in_which_nothing_comes_back_was_the_last_for_long() {
+        let mut o = orchestrator(1);
+        let programs = [(1, 10.0), (2, 10.0)];
+        o.report(0, measured(1000.0, &programs, &[]), SEEK);
+        assert_eq!(window(&mut o).len(), 2);
+        o.report(0, measured(1000.0, &programs, &[]), SEEK);
+        let turns = window(&mut o);
+        assert_eq!((turns.len(), &turns[0].1.object), (1, &Object::All));
+        assert!(
+            o.programs()
+                .all(|(_, e)| matches!(e, Eligibility::SlowReuse { .. }))
+        );
     }
 
     #[test]
