@@ -16,7 +16,7 @@ import pytest
 from conftest import PENSTOCK, penstock
 from test_shim import SETTINGS, TARGET
 
-METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "auto")
+METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "resonant", "auto")
 DATA = bytes(range(251)) * 4000
 
 # What the programs share. `refused` calls something that must fail with a class and a message.

@@ -23,7 +23,7 @@ from crash_writer import KEPT, SLOTS, pattern, slot_bytes
 
 RANKS = 2
 SERVERS = ("meta", "data-0", "data-1", "data-2")
-METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "auto")
+METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "resonant", "auto")
 # Who is killed. The program outlives servers that come back; a killed rank ends it.
 VICTIMS = ("meta", "data", "servers", "rank", "all")
 WRITER = Path(__file__).with_name("crash_writer.py")

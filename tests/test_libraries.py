@@ -37,7 +37,7 @@ CASES = {
 LONG = ("h5py-mpich",)
 # PnetCDF opens an existing file with POSIX calls to see what it is: it wants plain paths, and a mount to read.
 POSIX = ("netcdf-cdf5", "pnetcdf")
-METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange")
+METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "resonant")
 
 
 def cases(names):

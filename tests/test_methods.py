@@ -10,7 +10,7 @@ import sys
 import pytest
 from conftest import crossed, penstock
 
-METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "auto")
+METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "resonant", "auto")
 RANKS = 4
 
 PROGRAM = """

@@ -351,20 +351,27 @@ fn one(text: &mut String, r: &Report) {
         let _ = writeln!(text, "  {name:<20} {value}");
     }
     if r.programs.len() > 1 {
+        let share = |share: f64| format!("{:.0}%", share * 100.0);
+        let mut header = vec!["program", "s", "MB/s", "I/O"];
+        if r.programs.iter().any(|p| p.orchestrated.is_some()) {
+            header.extend(["eligible", "own slices"]);
+        }
         let rows = r.programs.iter().map(|p| {
-            vec![
+            let mut row = vec![
                 format!("{} {}.{}", p.benchmark, p.program, p.instance),
                 format!("{:.3}", (p.end - p.start) as f64 / 1e9),
                 figure(p.throughput / 1e6),
-                format!("{:.0}%", p.io_share * 100.0),
-            ]
+                share(p.io_share),
+            ];
+            row.extend(
+                p.orchestrated
+                    .iter()
+                    .flat_map(|o| [share(o.eligible), share(o.time)]),
+            );
+            row
         });
         text.push('\n');
-        text.push_str(&out::table(
-            &["program", "s", "MB/s", "I/O"],
-            &[1, 2, 3],
-            rows.collect(),
-        ));
+        text.push_str(&out::table(&header, &[1, 2, 3, 4, 5], rows.collect()));
     }
 }
 

@@ -6,11 +6,14 @@ use crate::fast_path;
 use crate::guard::guard;
 use crate::memory::Memory;
 use crate::open_file::{OpenFile, Origin};
+use crate::plan::FileRegions;
 use crate::stats::{Form, Stats};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_trace::{Layer, Operation, sink};
-use penstock_wire::message::{Attributes, CreateOptions, DataRequest, MetaReply, MetaRequest};
+use penstock_wire::message::{
+    Attributes, CreateOptions, DataReply, DataRequest, MetaReply, MetaRequest,
+};
 use std::iter;
 use std::sync::Arc;
 
@@ -226,6 +229,36 @@ impl File {
     ) -> Result<u64> {
         self.0.may("write", self.0.write)?;
         self.each(accesses, form, Memory::From(from))
+    }
+
+    /// Servers fetch what the patterns cover into their caches, in order. Returns when they have taken the requests, and says
+    /// nothing of what cannot be read: reading does.
+    pub fn prefetch(&self, patterns: &[Pattern]) -> Result<()> {
+        const OPERATION: &str = "prefetch";
+        let file = &*self.0;
+        file.may("read", file.read)?;
+        let trace = file.client.trace();
+        let _permit = file.client.permit()?;
+        for pattern in patterns.iter().filter(|pattern| pattern.len > 0) {
+            file.layout.check(pattern)?;
+            let touched = file.layout.touched(pattern);
+            let region = FileRegions::whole(pattern.clone(), &file.layout);
+            let wanted = |server| touched.contains(&server);
+            let replies = file.call_some(OPERATION, trace, false, wanted, |server, handle| {
+                DataRequest::Prefetch {
+                    handle,
+                    region: region.region(&file.layout, server, true),
+                }
+            })?;
+            for (server, reply) in touched.iter().zip(replies) {
+                if reply != DataReply::Done {
+                    let site = &file.sites[server.0 as usize];
+                    let fault = site.unexpected(OPERATION, reply);
+                    return Err(fault.into_final(&site.peer, OPERATION));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn each(

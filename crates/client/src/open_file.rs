@@ -395,6 +395,18 @@ impl OpenFile {
         writes: bool,
         make: impl Fn(ServerIndex, Handle) -> DataRequest,
     ) -> Result<Vec<DataReply>> {
+        self.call_some(operation, trace, writes, |_| true, make)
+    }
+
+    /// The same to those servers that are wanted; their answers in their order.
+    pub fn call_some(
+        &self,
+        operation: &'static str,
+        trace: TraceContext,
+        writes: bool,
+        wanted: impl Fn(ServerIndex) -> bool,
+        make: impl Fn(ServerIndex, Handle) -> DataRequest,
+    ) -> Result<Vec<DataReply>> {
         let mut replies: Vec<Option<DataReply>> = self.sites.iter().map(|_| None).collect();
         let mut retry = Retry::new(self.client.backoff());
         let mut stale = false;
@@ -421,6 +433,9 @@ impl OpenFile {
             }
             for (i, mut link, begun) in attaching {
                 let server = ServerIndex(i as u32);
+                if !wanted(server) {
+                    continue;
+                }
                 let ask = || -> std::result::Result<(Link, u64, Taken), Fault> {
                     let handle = self.end_attach(&mut link, trace, begun)?;
                     let id = link.ask(operation, trace, &make(server, handle))?;

@@ -38,6 +38,16 @@ impl FileRegions {
         FileRegions::Contiguous { offset, len }
     }
 
+    /// A whole access.
+    pub fn whole(access: Pattern, layout: &Layout) -> FileRegions {
+        if access.is_contiguous() {
+            let (lo, _) = access.bounds();
+            FileRegions::contiguous(lo.unsigned_abs(), access.len)
+        } else {
+            FileRegions::of_loop(access, layout)
+        }
+    }
+
     fn of_loop(pattern: Pattern, layout: &Layout) -> FileRegions {
         let dense = pattern.is_monotone() && {
             let (lo, hi) = pattern.bounds();
@@ -426,13 +436,7 @@ impl Cutter {
         match std::mem::replace(&mut self.state, State::Empty) {
             State::Empty => Ok(None),
             State::Whole(memory, access) => {
-                let shape = if access.is_contiguous() {
-                    let (lo, _) = access.bounds();
-                    FileRegions::contiguous(lo.unsigned_abs(), access.len)
-                } else {
-                    FileRegions::of_loop(access, &self.layout)
-                };
-                Ok(Some((memory, shape)))
+                Ok(Some((memory, FileRegions::whole(access, &self.layout))))
             }
             State::Walk {
                 memory,

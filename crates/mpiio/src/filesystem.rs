@@ -107,6 +107,12 @@ pub trait FileHandle: Send + Sync {
         form: Form,
         from: &mut Source<'_>,
     ) -> Result<u64>;
+    /// The servers fetch what the patterns cover into their caches. Returns when they have taken the requests. A failed
+    /// fetch is found out by the read that follows. Without servers there is nothing to do.
+    fn prefetch(&self, patterns: &[Pattern]) -> Result<()> {
+        let _ = patterns;
+        Ok(())
+    }
     /// Fast path: reads from `offset` until `into` is full, if possible without operations. Otherwise returns false,
     /// and the contents of `into` are unspecified.
     fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {

@@ -79,6 +79,7 @@ pub mod manual {
 /// Methods without their I/O: what a simulator shares with this library.
 pub mod planning {
     pub use crate::joint::{Joint, Piece, first_offset};
+    pub use crate::methods::access_sets::{AccessSets, DELAY, Groups, Tuning};
     pub use crate::methods::domains::{Rules, Schedule, Seat};
     pub use crate::methods::plan::*;
 }

@@ -6,7 +6,7 @@ use crate::filesystem::{
 use crate::stats::ServerTraffic;
 use crate::task::Task;
 use penstock_client::{Client, ClientOptions, CreateOptions, ErrorKind, Identity, OpenOptions};
-use penstock_datatype::{Source, Target};
+use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::Layout;
 use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
@@ -180,6 +180,10 @@ impl FileHandle for PenstockFile {
         from: &mut Source<'_>,
     ) -> Result<u64> {
         Ok(self.file.write_each(operations, how, from)?)
+    }
+
+    fn prefetch(&self, patterns: &[Pattern]) -> Result<()> {
+        Ok(self.file.prefetch(patterns)?)
     }
 
     fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {

@@ -13,7 +13,7 @@ use crate::methods::plan::{
 use crate::node_memory::NodeMemory;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Source, Target};
-use penstock_host::time;
+use penstock_host::{thread, time};
 use std::time::Duration;
 
 /// The ranks of a collective call.
@@ -132,6 +132,13 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                     Ok(words) => Outcome::Heard(words),
                     Err(e) => self.fail(e),
                 },
+                Step::Prefetch { patterns } => {
+                    self.attempt(|shell| shell.handle.prefetch(&patterns).map(|()| 0))
+                }
+                Step::Wait { time } => {
+                    thread::sleep(Duration::from_nanos(time));
+                    Outcome::Done(0)
+                }
                 Step::Lock { range } => self.attempt(|shell| {
                     let range = range.start as u64..range.end as u64;
                     shell.lock = Some(shell.handle.lock(range, LockMode::Exclusive)?);
@@ -239,7 +246,11 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                 let bytes = self.inbox.bytes();
                 handle.write_each(&mut operations, form, &mut Source::from_slice(&bytes))
             }
-            (Memory::Inbox, Op::Read) => Err(wrong_way()),
+            (Memory::Packed, Op::Write) => {
+                let mut packed = Source::from_slice(&self.scratch);
+                handle.write_each(&mut operations, form, &mut packed)
+            }
+            (Memory::Inbox | Memory::Packed, Op::Read) => Err(wrong_way()),
             (Memory::Window(window), op) => {
                 let memory = self.ranks.as_ref().and_then(|ranks| ranks.memory);
                 let start = place(&mut self.scratch, memory, window)?;
@@ -287,8 +298,10 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         let comm = self.comm()?;
         let mut messages = vec![Vec::new(); comm.size()];
         for (rank, Part { at, pattern }) in send {
-            let message = &mut messages[*rank];
-            message.resize(pattern.len as usize, 0);
+            let message: &mut Vec<u8> = &mut messages[*rank];
+            let begin = message.len();
+            message.resize(begin + pattern.len as usize, 0);
+            let message = &mut message[begin..];
             match from {
                 Memory::Window(window) => {
                     let start = place(&mut self.scratch, None, window)?;
@@ -296,7 +309,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                     // SAFETY: `rebase` has checked that the pattern stays inside the window, which is this rank's own.
                     unsafe { Source::new(start, inside) }.gather(0, message);
                 }
-                Memory::User | Memory::Inbox => match &mut self.buffer {
+                Memory::User | Memory::Inbox | Memory::Packed => match &mut self.buffer {
                     Buffer::From(source) => source.gather(*at, message),
                     Buffer::Into(_) => return Err(wrong_way()),
                 },
@@ -317,8 +330,18 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
     ) -> Result<u64> {
         let mut moved = 0;
         self.inbox.messages.clear();
+        // A rank's parts follow each other in its message.
+        let mut taken = vec![0; received.len()];
         for (rank, Part { at, pattern }) in receive {
-            let bytes = std::mem::take(&mut received[*rank]);
+            let message = &mut received[*rank];
+            let begin = taken[*rank];
+            let end = message.len().min(begin + pattern.len as usize);
+            taken[*rank] = end;
+            let bytes = if (begin, end) == (0, message.len()) {
+                std::mem::take(message)
+            } else {
+                message[begin..end].to_vec()
+            };
             match (into, &mut self.buffer) {
                 (Memory::User, Buffer::Into(target)) => {
                     let got = pattern.len.min(bytes.len() as u64);
@@ -443,9 +466,11 @@ struct Inbox {
 impl Inbox {
     /// The message that begins at a position.
     fn message(&self, at: u64) -> Result<&[u8]> {
-        let found = self.messages.iter().find(|(begins, _)| *begins == at);
-        let missing = || Error::new(ErrorClass::Intern, "a plan takes what was not sent");
-        found.map(|(_, bytes)| &bytes[..]).ok_or_else(missing)
+        let found = self
+            .messages
+            .binary_search_by_key(&at, |(begins, _)| *begins);
+        let missing = |_| Error::new(ErrorClass::Intern, "a plan takes what was not sent");
+        found.map(|i| &self.messages[i].1[..]).map_err(missing)
     }
 
     /// The whole stream.

@@ -14,6 +14,7 @@ use crate::file::{Inner, Turn, lock};
 use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
 use crate::meeting::Call;
+use crate::methods::access_sets::{AccessSets, DELAY, Groups, Tuning};
 use crate::methods::auto::{self, Access, Candidate, Choice, Planned};
 use crate::methods::cost::{self, Surroundings};
 use crate::methods::domains::{self, Rules, Schedule, Seat};
@@ -475,6 +476,20 @@ impl Inner {
         if needs_memory(&decision) && memory.is_none() {
             decision = decision.instead(Method::TWO_PHASE, "the ranks share no memory");
         }
+        let tuning = Tuning {
+            buffer: hints.buffer(Method::RESONANT, direction),
+            delay: DELAY,
+            groups: Groups::default(),
+        };
+        let needs_servers = |decision: &Decision| {
+            let row = decision.candidate.method.row();
+            matches!(row.work, Work::Exchange { striped: true, .. })
+        };
+        let layout = self.handle.layout();
+        if needs_servers(&decision) && layout.is_none() {
+            let because = "the file is not striped over data servers";
+            decision = decision.instead(Method::TWO_PHASE, because);
+        }
         let memory = memory.filter(|_| needs_memory(&decision));
         let Candidate { method, shortcut } = decision.candidate;
         let row = method.row();
@@ -486,14 +501,12 @@ impl Inner {
             Some(memory) => memory.half_bytes() as u64,
             None => hints.buffer(method, direction),
         };
-        let unit = self.handle.layout().map_or(0, |layout| layout.stripe_unit);
-        let schedule = Rc::new(Schedule::new(
-            patterns,
-            aggregators,
-            window,
-            unit,
-            Rules::Ours,
-        ));
+        let unit = layout.map_or(0, |layout| layout.stripe_unit);
+        let schedule = Schedule::new(patterns, aggregators, window, unit, Rules::Ours);
+        let schedule = Rc::new(match layout.filter(|_| needs_servers(&decision)) {
+            Some(layout) => schedule.striped(layout.clone(), tuning),
+            None => schedule,
+        });
         let plan = match row.work {
             Work::SharedMemory { plan, .. } | Work::Exchange { plan, .. } => plan,
             // No decision for an exchange names these.
@@ -673,15 +686,25 @@ fn predict_exchange(
     let Schedule {
         patterns,
         aggregators,
+        access_sets,
         ..
     } = schedule;
     let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
+    let owners = access_sets
+        .as_ref()
+        .map_or(aggregators.len(), AccessSets::agents);
     let shape = AccessSummary {
         aggregate_extent: (hi - lo) as u64,
-        aggregators: aggregators.len() as u64,
+        aggregators: owners as u64,
         ..AccessSummary::default()
     };
     let mut prediction = predict(method, &shape, window);
+    if let Some(sets) = access_sets {
+        if direction == Op::Write {
+            prediction.resent_bytes = sets.resent(rank, &patterns[rank]);
+        }
+        return (prediction, shape);
+    }
     let parts = domains::parts(patterns, aggregators.len(), unit);
     let wanted = |who: usize, part: &std::ops::Range<i64>| {
         let pattern = &patterns[who];

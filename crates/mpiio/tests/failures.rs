@@ -27,6 +27,7 @@ fn a_server_that_goes_away_is_an_error_of_every_rank() {
         "list",
         "datatype",
         "node-exchange",
+        "resonant",
     ] {
         let site = Mutex::new(TestFileSystem::servers(2));
         let place = site.lock().unwrap().environment.clone();

@@ -4,7 +4,7 @@ use penstock_datatype::{Distribution, Loop, Order, Pattern};
 use penstock_mpiio::testing::run;
 use penstock_mpiio::{Amode, DataRep, Info, Whence, Where};
 
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 8] = [
     "auto",
     "posix",
     "sieve",
@@ -12,6 +12,7 @@ const METHODS: [&str; 7] = [
     "list",
     "datatype",
     "node-exchange",
+    "resonant",
 ];
 const RANKS: usize = 4;
 
@@ -132,6 +133,7 @@ fn hints(method: &'static str) -> Vec<(&'static str, &'static str)> {
         ("ind_rd_buffer_size", "8192"),
         ("ind_wr_buffer_size", "8192"),
         ("penstock_exchange_buffer_size", "8192"),
+        ("penstock_resonant_buffer_size", "16384"),
         ("cb_nodes", "3"),
     ]
 }
@@ -254,7 +256,7 @@ macro_rules! methods {
 }
 methods!(
     auto "auto", posix "posix", sieve "sieve", two_phase "two-phase", list "list", datatype "datatype",
-    node_exchange "node-exchange"
+    node_exchange "node-exchange", resonant "resonant"
 );
 
 /// Reads at and beyond the end of the file count the existing bytes, and do not change the rest of the memory.

@@ -35,6 +35,7 @@ pub mod journal;
 pub mod learn;
 pub mod ledger;
 mod options;
+pub mod orchestrator;
 mod order;
 mod ranks;
 mod request;

@@ -184,6 +184,14 @@ impl Access {
         }
     }
 
+    /// Where in the object the next `bytes` stream bytes lie, if those of a pattern are spread evenly.
+    pub(crate) fn likely(&mut self, bytes: u64) -> Range<u64> {
+        let (span, most) = (self.span(bytes), self.most().max(1));
+        let len = u128::from(span.end - span.start);
+        let part = len * u128::from(bytes.min(most)) / u128::from(most);
+        span.start..span.start + part as u64
+    }
+
     /// Reads the next bytes into `out`. Returns how many to send. Fewer than `out.len()` at the end of the access, or
     /// if everything that follows is beyond the end of the object.
     pub(crate) fn read(

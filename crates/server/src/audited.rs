@@ -69,7 +69,8 @@ impl Act {
                 | DataRequest::Shortcut { handle }
                 | DataRequest::Extend { handle, .. }
                 | DataRequest::Lend { handle, .. }
-                | DataRequest::Hold { handle, .. },
+                | DataRequest::Hold { handle, .. }
+                | DataRequest::Prefetch { handle, .. },
             ) => other(What::Open(*handle)),
             Some(DataRequest::Status | DataRequest::Ledger) | None => other(What::Nothing),
         }

@@ -15,6 +15,7 @@ mod clock;
 mod control;
 mod error;
 mod events;
+mod fetches;
 mod handles;
 mod jobs;
 mod keys;

@@ -4,6 +4,7 @@
 mod access_guard;
 
 use crate::error::{refuse, store_error};
+use crate::fetches::Fetches;
 use crate::locks::{LockLimits, Mode, RangeLocks, Refusal, Ticket};
 use crate::owner::Owner;
 use crate::passthrough::{self, Lent};
@@ -86,6 +87,7 @@ pub(crate) struct OpenObject {
     lent: AtomicBool,
     shared: Mutex<Shared>,
     pub(crate) syncs: GroupSync,
+    pub(crate) fetches: Fetches,
     usage: Arc<UserBytes>,
 }
 
@@ -224,6 +226,7 @@ impl Objects {
                 waiting: HashMap::new(),
             }),
             syncs: GroupSync::default(),
+            fetches: Fetches::default(),
             usage: self.usage.clone(),
         });
         table.objects.insert(id, Arc::downgrade(&open));

@@ -286,6 +286,9 @@ impl<'a> Session<'a> {
                 region,
                 lock,
             } => return self.read(connection, &envelope, handle, (region, lock), began),
+            DataRequest::Prefetch { handle, region } => {
+                return self.prefetch(connection, &envelope, handle, region);
+            }
             DataRequest::Shortcut { handle } => {
                 return self.shortcut(connection, &envelope, handle);
             }
@@ -479,6 +482,7 @@ impl<'a> Session<'a> {
                 server.keys.load_again().map(DataReply::Keys)
             }
             DataRequest::Read { .. }
+            | DataRequest::Prefetch { .. }
             | DataRequest::Write { .. }
             | DataRequest::Lock { .. }
             | DataRequest::Shortcut { .. }
@@ -697,6 +701,30 @@ impl<'a> Session<'a> {
             began,
             cost,
         });
+        Ok(Outcome::Answered)
+    }
+
+    /// Answers, and then fetches: who waits for the answer knows that what comes later comes behind.
+    fn prefetch(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+        region: Region,
+    ) -> Result<Outcome, Fail> {
+        let handles = &self.handles;
+        let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
+        let file = self.server.clock.judged(judge)?;
+        let Some(mut access) = self.access(file, region)? else {
+            return Ok(Outcome::Reply(DataReply::UnknownLoop));
+        };
+        let transfer = transfer(self.server, &self.line, file, None);
+        let fetch = transfer.object.fetches.begin(access.span(u64::MAX));
+        connection.queue(&envelope.answer(), &DataReply::Done)?;
+        connection.flush()?;
+        if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access, &fetch) {
+            log::debug!("prefetch for {}: {}", connection.peer(), e.message);
+        }
         Ok(Outcome::Answered)
     }
 

@@ -6,6 +6,7 @@
 //! affects nobody else, and the bytes it sent are written.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
+use crate::fetches::Fetch;
 use crate::load::Cost;
 use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
@@ -18,7 +19,7 @@ use penstock_host::time::now;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
-use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MAX_PREFETCH, WireError};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -71,6 +72,8 @@ impl Transfer<'_> {
         let mut sent = 0u64;
         loop {
             let want = access.most().min(CHUNK as u64) as usize;
+            let next = access.likely(want as u64);
+            self.object.fetches.wait(&next, || !self.line.is_deserted());
             let filled = self.fill(request, &mut access, buffers, want)?;
             let chunk = &buffers.chunk;
             sent += filled as u64;
@@ -81,6 +84,28 @@ impl Transfer<'_> {
             }
             connection.queue_continuation(&answer.more(true), &chunk[..filled])?;
         }
+    }
+
+    /// Reads the bytes of `access` and drops them: they are in the store's cache then. Ends early where the client has gone, and
+    /// after [`MAX_PREFETCH`] bytes.
+    pub(crate) fn prefetch(
+        &self,
+        buffers: &mut Buffers,
+        request: &Envelope,
+        mut access: Access,
+        fetch: &Fetch<'_>,
+    ) -> Result<(), WireError> {
+        let mut fetched = 0;
+        while fetched < MAX_PREFETCH && !self.line.is_deserted() {
+            let want = access.most().min(CHUNK as u64) as usize;
+            let filled = self.fill(request, &mut access, buffers, want)?;
+            fetched += filled as u64;
+            if filled < want || access.done()? {
+                break;
+            }
+            fetch.reached(access.span(1).start);
+        }
+        Ok(())
     }
 
     /// Reads into the chunk. Fewer bytes than wanted: there are no more.

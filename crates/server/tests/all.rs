@@ -10,6 +10,7 @@ mod failing_store;
 mod hostile;
 mod lending;
 mod locks;
+mod prefetch;
 mod scheduling;
 mod shares;
 mod shortcuts;

@@ -7,6 +7,7 @@ use crate::event::EventQueue;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::operation::Operation;
+use crate::orchestration::Orchestration;
 use crate::pages::{Needs, Range};
 use crate::placement::Files;
 use crate::program::Benchmark;
@@ -53,8 +54,18 @@ pub(crate) enum Event {
     Met(u32),
     /// A rank has copied its parts into or out of shared windows.
     Shared(u32),
+    /// A rank has waited as long as its plan wanted.
+    Waited(u32),
+    /// A server's word that it has a request to fetch has arrived at the rank.
+    Taken(u32),
     /// A message from one rank to another has arrived.
     Message(u32),
+    /// The orchestrator goes on.
+    Orchestrate,
+    /// A turn of the orchestrator has arrived at all servers.
+    Turn,
+    /// A server's gate may have to open by itself.
+    Gate(u32),
 }
 
 /// The state of a rank between two calls.
@@ -78,6 +89,8 @@ pub(crate) struct Rank {
     pub plan: Option<Box<dyn Plan>>,
     /// The rest of the plan's current step.
     pub operate: Option<Operate>,
+    /// What the step asks for is fetched only.
+    pub fetches: bool,
     /// The collective step in which it waits for all ranks of its program.
     pub together: Option<Together>,
     /// Messages from other ranks, by the senders' numbers in the cluster, and the sender it waits for.
@@ -153,6 +166,8 @@ pub(crate) struct Request {
     pub server: u32,
     pub file: u32,
     pub op: Op,
+    /// Only fetched into the server's cache.
+    pub fetch: bool,
     pub left: Left,
     pub bytes: u64,
     /// Parts under way.
@@ -241,6 +256,9 @@ pub(crate) struct Cluster<'s> {
     pub network: Network,
     pub layout: Layout,
     pub files: Files,
+    /// The program instance of each file.
+    pub file_programs: Vec<u32>,
+    pub orchestration: Option<Orchestration>,
     pub ranks: Vec<Rank>,
     pub programs: Vec<Running>,
     pub servers: Vec<Server>,
@@ -321,6 +339,7 @@ impl Rank {
             file: 0,
             plan: None,
             operate: None,
+            fetches: false,
             together: None,
             heard: VecDeque::new(),
             hears: None,
@@ -387,6 +406,7 @@ impl<'s> Cluster<'s> {
         let allocation = scenario.device.allocation().map_err(device)?;
         let mut files = Files::new(allocation, capacity);
         let mut programs = Vec::new();
+        let mut file_programs = Vec::new();
         let mut ranks = Vec::new();
         let per_node = scenario.cluster.ranks_per_node;
         for (spec, program) in scenario.program.iter().enumerate() {
@@ -399,6 +419,10 @@ impl<'s> Cluster<'s> {
                     0
                 };
                 let first_file = files.add(mine.count, mine.bytes, gap, &layout);
+                file_programs.resize(
+                    file_programs.len() + mine.count as usize,
+                    programs.len() as u32,
+                );
                 let count = program.ranks / program.cohort;
                 let first_rank = ranks.len() as u32;
                 let mut node = 0;
@@ -422,6 +446,7 @@ impl<'s> Cluster<'s> {
             .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
         files.check(servers.iter().map(Server::capacity).min().unwrap_or(0))?;
+        let orchestration = Orchestration::new(scenario, programs.len())?;
         let mut cluster = Cluster {
             scenario,
             now: 0,
@@ -429,6 +454,8 @@ impl<'s> Cluster<'s> {
             network,
             layout,
             files,
+            file_programs,
+            orchestration,
             ranks,
             programs,
             servers,
@@ -455,6 +482,9 @@ impl<'s> Cluster<'s> {
             needs: Needs::default(),
             failed: None,
         };
+        if let Some(o) = &cluster.orchestration {
+            cluster.events.push(o.wake(), Event::Orchestrate);
+        }
         for rank in 0..cluster.ranks.len() as u32 {
             let late = delay(&mut cluster.random, scenario.client.start.0);
             let start = cluster.program_of(rank).start + late;
@@ -496,7 +526,11 @@ impl<'s> Cluster<'s> {
                 Event::Reply(part) => self.reply_arrives(part),
                 Event::Met(program) => self.met(program),
                 Event::Message(message) => self.message_arrives(message),
-                Event::Shared(rank) => self.go_on(rank, Outcome::Done(0)),
+                Event::Orchestrate => self.orchestrate(),
+                Event::Turn => self.turn_arrives(),
+                Event::Gate(server) => self.gate_wakes(server),
+                Event::Shared(rank) | Event::Waited(rank) => self.go_on(rank, Outcome::Done(0)),
+                Event::Taken(flight) => self.answered(flight),
             }
             if let Some(error) = self.failed.take() {
                 return Err(error);
@@ -536,7 +570,8 @@ impl<'s> Cluster<'s> {
         let programs = self
             .programs
             .iter()
-            .map(|p| {
+            .enumerate()
+            .map(|(number, p)| {
                 let ranks = &self.ranks[p.first_rank as usize..][..p.ranks as usize];
                 let io: u64 = ranks.iter().map(|r| r.io_time).sum();
                 let time = p.end - p.start;
@@ -549,6 +584,7 @@ impl<'s> Cluster<'s> {
                     bytes: p.bytes,
                     throughput: rate(p.bytes, time),
                     io_share: io as f64 / (time.max(1) as f64 * f64::from(p.ranks)),
+                    orchestrated: self.orchestration.as_ref().map(|o| o.of(number)),
                 }
             })
             .collect();

@@ -7,6 +7,7 @@ use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{Alone, Outcome, Rules, Schedule, Seat, Step};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Whether the ranks' ranges overlap or interleave; otherwise an exchange gains nothing.
@@ -71,14 +72,19 @@ impl Cluster<'_> {
         let aggregators = (0..wanted)
             .map(|i| (u64::from(i) * u64::from(count) / u64::from(wanted)) as usize)
             .collect();
-        let rules = if method == Method::TWO_PHASE {
-            client.two_phase
-        } else {
-            Rules::Ours
+        let rules = match method {
+            Method::TWO_PHASE => client.two_phase,
+            Method::RESONANT => client.resonant.rules,
+            _ => Rules::Ours,
         };
         let buffer = client.collective_buffer.0;
         let unit = self.layout.stripe_unit;
-        let schedule = Rc::new(Schedule::new(patterns, aggregators, buffer, unit, rules));
+        let schedule = Schedule::new(patterns, aggregators, buffer, unit, rules);
+        let schedule = Rc::new(if method == Method::RESONANT {
+            schedule.striped(self.layout.clone(), client.resonant.tuning())
+        } else {
+            schedule
+        });
         for number in 0..count {
             let seat = Seat {
                 op,
@@ -183,12 +189,17 @@ impl Cluster<'_> {
             let Some(Together::Exchange { send, .. }) = together else {
                 continue;
             };
+            // All that goes from one rank to another is one message.
+            let mut bytes = BTreeMap::<usize, u64>::new();
             for (to, part) in send {
+                *bytes.entry(*to).or_default() += part.pattern.len;
+            }
+            for (to, bytes) in bytes {
                 let (hub, other) = match op {
-                    Op::Write => (*to, number),
-                    Op::Read => (number, *to),
+                    Op::Write => (to, number),
+                    Op::Read => (number, to),
                 };
-                messages[hub].push((other, part.pattern.len));
+                messages[hub].push((other, bytes));
             }
         }
         let (region, header) = (

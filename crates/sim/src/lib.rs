@@ -23,11 +23,13 @@ mod device;
 mod error;
 mod event;
 mod experiment;
+mod fetching;
 mod locks;
 mod markdown;
 mod messages;
 mod network;
 mod operation;
+mod orchestration;
 mod pages;
 mod placement;
 pub mod plot;
@@ -47,7 +49,7 @@ pub use error::{Error, Result};
 pub use experiment::{Case, CaseOutcome, Comparison, Experiment, Outcome, Situation, Verdict};
 pub use markdown::figure;
 pub use program::BENCHMARKS;
-pub use report::{ProgramReport, Report, Timeline};
+pub use report::{Orchestrated, ProgramReport, Report, Timeline};
 pub use scenario::{
     Client, Cluster, Device, Direction, Network, Processes, Program, Runs, Scenario, Server,
 };

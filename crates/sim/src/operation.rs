@@ -19,11 +19,22 @@ pub(crate) struct Operation {
     pub regions: u64,
     /// Bytes of its description in a request, besides the header.
     pub description: u64,
+    /// Only fetched into the servers' caches; answered when they have the request.
+    pub fetch: bool,
     /// Whether the server walks its regions, so that each costs time there.
     pub structured: bool,
 }
 
 impl Operation {
+    /// What servers fetch and do not return. The client has nothing to gather.
+    pub(crate) fn fetch(self) -> Operation {
+        Operation {
+            regions: 1,
+            fetch: true,
+            ..self
+        }
+    }
+
     /// An operation of a plan with its pieces of memory.
     pub(crate) fn new(
         op: Op,
@@ -54,6 +65,7 @@ impl Operation {
             pattern,
             regions,
             description,
+            fetch: false,
             structured: form != Form::Contiguous,
         }
     }

@@ -6,8 +6,8 @@ use crate::random::delay;
 use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
 use penstock_layout::{ObjectOffset, ServerIndex};
-use penstock_mpiio::Method;
-use penstock_mpiio::planning::{self, Alone, Memory, Outcome, Room, Step, Window};
+use penstock_mpiio::planning::{self, Alone, Cut, Memory, Operate, Outcome, Room, Step, Window};
+use penstock_mpiio::{Form, Method};
 
 /// Ranks of a cohort of `weight` that have bytes on a given server that it touches.
 fn share_of_ranks(operation: &Operation, weight: u32, unit: u64, touched: u64) -> u32 {
@@ -156,6 +156,7 @@ impl Cluster<'_> {
             let step = plan.next(std::mem::replace(last, Outcome::Done(0)));
             match step {
                 Step::Operate(operate) => {
+                    self.rank(rank).fetches = false;
                     self.rank(rank).operate = Some(operate);
                     return true;
                 }
@@ -169,6 +170,27 @@ impl Cluster<'_> {
                 }
                 Step::Exchange { .. } | Step::Barrier { .. } | Step::Confer { .. } => {
                     self.meet_others(rank, step);
+                    return false;
+                }
+                Step::Prefetch { patterns } => {
+                    let parts = patterns
+                        .into_iter()
+                        .map(|pattern| planning::Part { at: 0, pattern });
+                    let parts: Vec<_> = parts.collect();
+                    let bounds = parts.iter().map(|part| part.pattern.bounds());
+                    let extent = bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+                    self.rank(rank).fetches = true;
+                    self.rank(rank).operate = Some(Operate {
+                        op: Op::Read,
+                        form: Form::Structured,
+                        memory: Memory::Packed,
+                        cut: Cut::Parts(parts.into_iter()),
+                        extent: extent.unwrap_or((0, 0)),
+                    });
+                    return true;
+                }
+                Step::Wait { time } => {
+                    self.events.push(self.now + time, Event::Waited(rank));
                     return false;
                 }
                 Step::Tell { peer, words } => self.tell(rank, peer, words),
@@ -252,7 +274,13 @@ impl Cluster<'_> {
                     1
                 };
                 let operation = o.cut.next()?;
-                Some(Operation::new(o.op, o.form, operation, regions))
+                let fetches = r.fetches;
+                let operation = Operation::new(o.op, o.form, operation, regions);
+                Some(if fetches {
+                    operation.fetch()
+                } else {
+                    operation
+                })
             });
             match next {
                 Some(operation) => {
@@ -337,7 +365,9 @@ impl Cluster<'_> {
         };
         let weight = self.program_of(rank).cohort;
         self.totals.operations += u64::from(weight);
-        self.totals.accessed += operation.pattern.len;
+        if !operation.fetch {
+            self.totals.accessed += operation.pattern.len;
+        }
         self.rank(rank).flying += 1;
         let flight = self.flights.insert(Flight {
             rank,
@@ -441,6 +471,7 @@ impl Cluster<'_> {
             server,
             file,
             op: operation.op,
+            fetch: operation.fetch,
             left,
             bytes,
             parts: 0,
@@ -563,6 +594,11 @@ impl Cluster<'_> {
         }
         let flight = self.requests[request].flight;
         self.requests.free(request);
+        self.answered(flight);
+    }
+
+    /// A server has answered an operation; the last answer completes it.
+    pub(crate) fn answered(&mut self, flight: u32) {
         self.flights[flight].requests -= 1;
         if self.flights[flight].requests > 0 {
             return;

@@ -1,6 +1,7 @@
 //! Reports of runs: totals, programs, distributions, and data for plots.
 use penstock_base::Nanos;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The result of a run. Equal scenarios give byte-identical reports.
 #[derive(Debug, Clone, Serialize)]
@@ -76,6 +77,20 @@ pub struct ProgramReport {
     pub throughput: f64,
     /// Share of its ranks' time spent in I/O.
     pub io_share: f64,
+    /// What the orchestrator did for it, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orchestrated: Option<Orchestrated>,
+}
+
+/// What the orchestrator did for a program.
+#[derive(Debug, Clone, Serialize)]
+pub struct Orchestrated {
+    /// Share of the windows in which it had a slice of its own, of those in which it was judged.
+    pub eligible: f64,
+    /// Share of its own slices in the time of all slices.
+    pub time: f64,
+    /// Windows of each verdict.
+    pub verdicts: BTreeMap<&'static str, u64>,
 }
 
 /// Bytes over time, in at most [`Timeline::MOST`] equal steps; when the run is longer, steps are doubled.

@@ -6,8 +6,9 @@ use penstock_base::{Nanos, Op};
 use penstock_device::profile::{self, ModelTarget};
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
-use penstock_mpiio::planning::Rules;
+use penstock_mpiio::planning::{DELAY, Groups, Rules, Tuning};
 use penstock_sched::learn::Cost;
+use penstock_sched::orchestrator::Slicing;
 use penstock_sched::{Mode, ServerInfo, Settings};
 use serde::Deserialize;
 
@@ -37,6 +38,8 @@ pub struct Scenario {
     /// The data servers.
     #[serde(default)]
     pub server: Server,
+    /// IOrchestrator, if servers take turns of programs.
+    pub orchestrator: Option<Orchestrator>,
     /// The device under each data server, as `--store model:` takes it.
     pub device: Device,
     /// The part of the run that is measured; all of it by default.
@@ -136,6 +139,43 @@ pub struct Client {
     pub aggregators: Option<u32>,
     /// Whose two-phase rules: `ours`, or `romio`, with which published figures were measured.
     pub two_phase: Rules,
+    /// How the method resonant works.
+    pub resonant: Resonant,
+}
+
+/// How the method resonant works.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resonant {
+    /// `ours`, or `romio`: as its source built it on ADIO, whose I/O blocks. Published figures were measured with that.
+    pub rules: Rules,
+    /// What an agent asks of its server in a round.
+    pub buffer: Bytes,
+    /// Time between two ranks in turn.
+    pub delay: Time,
+    /// Which ranks begin together: `as-many-as-servers` groups, or groups `as-large-as-servers`.
+    pub groups: Groups,
+}
+
+impl Default for Resonant {
+    fn default() -> Resonant {
+        Resonant {
+            rules: Rules::Ours,
+            buffer: Bytes(16 << 20),
+            delay: Time(DELAY),
+            groups: Groups::default(),
+        }
+    }
+}
+
+impl Resonant {
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning {
+            buffer: self.buffer.0,
+            delay: self.delay.0,
+            groups: self.groups,
+        }
+    }
 }
 
 impl Default for Client {
@@ -149,6 +189,52 @@ impl Default for Client {
             collective_buffer: Bytes(4 << 20),
             aggregators: None,
             two_phase: Rules::Ours,
+            resonant: Resonant::default(),
+        }
+    }
+}
+
+/// IOrchestrator: all servers serve one program at a time, where that pays (RS 5.2).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Orchestrator {
+    /// Time in which each object has its slice once.
+    pub window: Time,
+    /// `reuse-distance`: slices inverse to it; `even`.
+    pub slices: Slices,
+    /// It dies at this time.
+    pub stops: Option<Time>,
+}
+
+/// How windows are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slices {
+    /// Inversely to reuse distances.
+    ReuseDistance,
+    /// Evenly.
+    Even,
+}
+
+impl Default for Orchestrator {
+    fn default() -> Orchestrator {
+        Orchestrator {
+            window: Time(penstock_sched::orchestrator::Options::default().window),
+            slices: Slices::ReuseDistance,
+            stops: None,
+        }
+    }
+}
+
+impl Orchestrator {
+    pub(crate) fn options(&self) -> penstock_sched::orchestrator::Options {
+        penstock_sched::orchestrator::Options {
+            window: self.window.0,
+            slicing: match self.slices {
+                Slices::ReuseDistance => Slicing::ReuseDistance,
+                Slices::Even => Slicing::Even,
+            },
+            ..Default::default()
         }
     }
 }
@@ -421,6 +507,15 @@ impl Scenario {
             self.client.collective_buffer.0,
             1,
             1 << 40,
+        )?;
+        if let Some(o) = &self.orchestrator {
+            within("orchestrator.window", o.window.0, 10_000_000, 1 << 40)?;
+        }
+        within(
+            "client.resonant.buffer",
+            self.client.resonant.buffer.0,
+            4096,
+            1 << 30,
         )?;
         within(
             "server.depth",

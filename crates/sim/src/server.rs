@@ -1,7 +1,9 @@
 //! A simulated data server: a processor, the dispatcher of a real server, a page cache, a device. Their work is in
 //! [`crate::serving`].
 use crate::error::{Error, Result};
+use crate::fetching::Fetching;
 use crate::network::Node;
+use crate::orchestration::Gated;
 use crate::pages::Pages;
 use crate::scenario::Scenario;
 use penstock_base::Nanos;
@@ -44,6 +46,10 @@ pub(crate) struct Server {
     /// Bytes moved for clients.
     pub moved: u64,
     pub completions: Vec<Completion>,
+    /// What IOrchestrator has here.
+    pub gated: Gated,
+    /// Prefetches under way.
+    pub fetching: Vec<Fetching>,
 }
 
 impl Server {
@@ -79,6 +85,8 @@ impl Server {
             device_bytes: 0,
             moved: 0,
             completions: Vec::new(),
+            gated: Gated::default(),
+            fetching: Vec::new(),
         })
     }
 

@@ -47,6 +47,19 @@ impl Cluster<'_> {
     }
 
     fn take_up(&mut self, request: u32) {
+        let r = &self.requests[request];
+        if r.fetch {
+            // Its rank waits for no more than that.
+            let (rank, from) = (
+                self.ranks[r.rank as usize].node,
+                self.servers[r.server as usize].node,
+            );
+            let header = self.scenario.network.header.0 * u64::from(r.weight);
+            let seen = self.now + self.scenario.server.request.0;
+            let at = self.network.send(seen, from, rank, header);
+            self.events.push(at, Event::Taken(r.flight));
+            self.fetch_begins(request);
+        }
         for _ in 0..self.scenario.server.window {
             if self.requests[request].bytes == 0 {
                 break;
@@ -58,6 +71,9 @@ impl Cluster<'_> {
     /// Begins the next part of a read.
     pub(crate) fn begin_part(&mut self, request: u32) {
         let part = self.next_part(request);
+        if self.requests[request].fetch {
+            self.fetch_goes_on(part);
+        }
         self.part_begins(part);
     }
 
@@ -97,6 +113,9 @@ impl Cluster<'_> {
     pub(crate) fn part_ready(&mut self, part: u32) {
         if self.parts[part].runs.is_empty() {
             self.part_done(part);
+            return;
+        }
+        if self.is_held(part) || self.comes_behind(part) {
             return;
         }
         self.queue_slice(part);
@@ -420,8 +439,13 @@ impl Cluster<'_> {
         let now = self.now;
         let s = &mut self.servers[server as usize];
         let mut pieces = 0;
+        let locates = self.orchestration.is_some();
+        let program = self.file_programs[range.object as usize];
         self.files.pieces(&range, |address, bytes| {
             pieces += 1;
+            if locates {
+                s.gated.locality.served(now, program.into(), address, bytes);
+            }
             s.device_requests += 1;
             s.device_bytes += bytes;
             s.seeks += u128::from(address.abs_diff(s.last));
@@ -565,10 +589,25 @@ impl Cluster<'_> {
         r.serving -= 1;
         let (server, op) = (r.server, r.op);
         let (ends, over) = ((r.rank, server), r.serving == 0 && r.bytes == 0);
+        let fetch = r.fetch;
         let header = self.scenario.network.header.0 * u64::from(r.weight);
         let to = self.ranks[r.rank as usize].node;
         let (now, node) = (self.now, self.servers[server as usize].node);
+        if fetch {
+            self.requests[request].parts -= 1;
+            if self.requests[request].bytes > 0 {
+                self.begin_part(request);
+            }
+            self.fetch_reaches(part, request);
+            self.parts.free(part);
+            if over {
+                self.request_over(ends, request);
+                self.requests.free(request);
+            }
+            return;
+        }
         self.at(server).moved += bytes;
+        self.at(server).gated.locality.moved(bytes);
         match op {
             Op::Read => {
                 let at = self.network.send(now, node, to, bytes + header);

@@ -55,6 +55,7 @@ fn all_methods_move_all_bytes() {
             ("list", true),
             ("datatype", true),
             ("two-phase", true),
+            ("resonant", true),
         ] {
             let to = format!(
                 "op = \"{op}\"\nmethod = \"{method}\"\ncollective = {collective}\nbarrier = true"
@@ -421,6 +422,91 @@ fn node_exchange_shares_what_two_phase_sends() {
     assert!(shared.makespan > sent.makespan / 2 && shared.makespan < sent.makespan * 2);
     let refused = with("node-exchange", 2).unwrap_err().to_string();
     assert!(refused.contains("ranks_per_node"), "{refused}");
+}
+
+/// Segments of half a stripe unit, so that each server is wanted by two ranks.
+fn resonant(rules: &str, op: &str) -> Report {
+    let to = format!("collective = true\nmethod = \"resonant\"\nop = \"{op}\"");
+    let text = edited("op = \"read\"", &to).replace("64KiB", "32KiB");
+    let text = text.replace(
+        "[client]",
+        &format!("[server]\ncache = \"64MiB\"\n[client]\nresonant = {{ rules = \"{rules}\" }}"),
+    );
+    go(&text).unwrap()
+}
+
+#[test]
+fn resonant_fetches_each_byte_once_and_resends_only_what_is_written() {
+    let read = resonant("ours", "read");
+    assert_eq!((read.bytes, read.resent), (16 << 20, 0));
+    assert_eq!(read.accessed, read.bytes);
+    // No more than read-ahead behind the end.
+    assert!(
+        read.device_bytes <= read.bytes + (4 << 18),
+        "{}",
+        read.device_bytes
+    );
+    assert!(read.seek_distance < 70e3, "{}", read.seek_distance);
+    // Agents receive everything, and the others read their own once more.
+    let published = resonant("romio", "read");
+    assert!(published.accessed > read.accessed);
+    assert!(published.device_bytes <= read.bytes + (4 << 18));
+    for rules in ["ours", "romio"] {
+        let write = resonant(rules, "write");
+        // An agent owns half of its server's bytes.
+        assert_eq!((write.bytes, write.resent), (16 << 20, 8 << 20), "{rules}");
+    }
+}
+
+/// Two programs, each sequential, whose files are far apart on the disks.
+const TWO: &str = r#"
+name = "two"
+[cluster]
+servers = 2
+[server]
+cache = "64MiB"
+[device]
+model = "barracuda,queue=noop"
+[[program]]
+benchmark = "mpi-io-test"
+ranks = 2
+instances = 2
+barrier = true
+distance = "20GB"
+parameters = { segment = "64KiB", file_size = "64MiB" }
+"#;
+
+#[test]
+fn programs_that_take_turns_are_faster_than_ones_that_disturb_each_other() {
+    let with = |more: &str| {
+        go(&format!(
+            "{TWO}\n[orchestrator]\nwindow = \"200ms\"\n{more}"
+        ))
+        .unwrap()
+    };
+    let (stock, turns) = (go(TWO).unwrap(), with(""));
+    assert!(stock.programs.iter().all(|p| p.orchestrated.is_none()));
+    assert!(
+        turns.throughput > 1.2 * stock.throughput,
+        "{} {}",
+        turns.throughput,
+        stock.throughput
+    );
+    for program in &turns.programs {
+        let did = program.orchestrated.as_ref().unwrap();
+        assert!(did.eligible > 0.5, "{did:?}");
+        assert!((0.3..0.7).contains(&did.time), "{did:?}");
+    }
+    // One seed, one result.
+    let again = serde_json::to_string(&with("")).unwrap();
+    assert_eq!(serde_json::to_string(&turns).unwrap(), again);
+    // A dead orchestrator keeps nobody out: the gates open after two windows.
+    let dead = with("stops = \"500ms\"");
+    assert_eq!(dead.bytes, stock.bytes);
+    let late = dead.makespan as f64 / stock.makespan as f64;
+    assert!(late < 1.3, "{late}");
+    let wrong = go(&format!("{TWO}\n[orchestrator]\nwindow = \"1ms\"")).unwrap_err();
+    assert!(wrong.to_string().contains("orchestrator.window"), "{wrong}");
 }
 
 /// ROMIO's ranks exchange more messages, and its aggregators read windows that they write with holes.

@@ -209,7 +209,7 @@ impl How {
         match self.method {
             _ if self.atomic => Some(true),
             "auto" => None,
-            method => Some(["two-phase", "node-exchange"].contains(&method)),
+            method => Some(["two-phase", "node-exchange", "resonant"].contains(&method)),
         }
     }
 }

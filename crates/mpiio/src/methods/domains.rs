@@ -1,11 +1,13 @@
 //! File domains: the part of the file that each aggregator owns in a collective call, and the windows in which it works
 //! through its part. Every rank computes the same domains from the same patterns.
+use super::access_sets::{AccessSets, Tuning};
 use super::cost::{RankAccess, Terms};
 use super::plan::Part;
 use crate::joint::first_offset;
 use crate::model;
 use penstock_base::Op;
 use penstock_datatype::Pattern;
+use penstock_layout::Layout;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -39,6 +41,8 @@ pub struct Schedule {
     pub aggregators: Vec<usize>,
     /// Whose rules.
     pub rules: Rules,
+    /// Where the method goes by the servers' access sets.
+    pub(crate) access_sets: Option<AccessSets>,
     rounds: RefCell<Rounds>,
 }
 
@@ -74,12 +78,20 @@ impl Schedule {
             patterns,
             aggregators,
             rules,
+            access_sets: None,
             rounds: RefCell::new(Rounds {
                 domains,
                 next: 0,
                 kept: VecDeque::new(),
             }),
         }
+    }
+
+    /// The same for a file that is striped over servers, for methods that go by their access sets.
+    #[must_use]
+    pub fn striped(mut self, layout: Layout, tuning: Tuning) -> Schedule {
+        self.access_sets = Some(AccessSets::new(&self.patterns, layout, tuning));
+        self
     }
 
     /// The windows of a round; `None` after the last one.

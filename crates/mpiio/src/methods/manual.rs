@@ -12,7 +12,12 @@ pub fn methods() -> String {
         let needs = match row.work {
             Work::Alone { locks: false, .. } => "–",
             Work::Alone { locks: true, .. } => "not atomic mode",
-            Work::Exchange { .. } => "a collective call of several ranks, not atomic mode",
+            Work::Exchange { striped: false, .. } => {
+                "a collective call of several ranks, not atomic mode"
+            }
+            Work::Exchange { striped: true, .. } => {
+                "a collective call of several ranks on data servers, not atomic mode"
+            }
             Work::SharedMemory { .. } => {
                 "a collective call of several ranks on one node, not atomic mode"
             }

@@ -3,6 +3,7 @@
 //!
 //! A method is a file with its [`Row`] and a line in [`TABLE`]. Hints, `--help`, docs/use/hints.md, the candidates of
 //! [`auto`], the counts of DT table I and the performing call come from the row.
+pub(crate) mod access_sets;
 pub(crate) mod auto;
 pub(crate) mod cost;
 pub(crate) mod datatype;
@@ -12,6 +13,8 @@ pub(crate) mod manual;
 pub(crate) mod node_exchange;
 pub(crate) mod plan;
 pub(crate) mod posix;
+mod published_resonant;
+pub(crate) mod resonant;
 pub(crate) mod row;
 pub(crate) mod sieve;
 #[cfg(test)]
@@ -33,6 +36,7 @@ const TABLE: &[&Row] = &[
     &list::ROW,
     &datatype::ROW,
     &node_exchange::ROW,
+    &resonant::ROW,
     #[cfg(test)]
     &toy::ALONE,
     #[cfg(test)]

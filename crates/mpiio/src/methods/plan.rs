@@ -18,7 +18,7 @@
 //! - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half
 //!   may be filled again after one more barrier.
 use crate::joint::Joint;
-use penstock_base::Op;
+use penstock_base::{Nanos, Op};
 use penstock_client::Form;
 use penstock_datatype::Pattern;
 use std::ops::Range;
@@ -84,6 +84,8 @@ pub enum Memory {
     Inbox,
     /// The order of bytes is that of the file.
     Window(Window),
+    /// This rank's own, as far as windows of it were filled; stream positions are places in it.
+    Packed,
 }
 
 /// Direction of a copy between a stream and windows.
@@ -150,6 +152,17 @@ pub enum Step {
     Hear {
         /// The sender.
         peer: usize,
+    },
+    /// Servers fetch what the patterns cover into their caches, and return none of it. Waits until they have taken the
+    /// requests, not for the bytes: later requests queue behind them.
+    Prefetch {
+        /// In the order in which they are asked for.
+        patterns: Vec<Pattern>,
+    },
+    /// Waits for some time.
+    Wait {
+        /// How long.
+        time: Nanos,
     },
     /// Takes an exclusive lock on a range of the file. Until it is released, reads are for writing back.
     Lock {

@@ -51,6 +51,8 @@ pub(crate) enum Work {
     },
     /// All ranks of a collective call, by messages.
     Exchange {
+        /// Only for files that are striped over data servers.
+        striped: bool,
         /// Seconds of all ranks, whose shapes together have this extent.
         cost: fn(&Terms<'_>, &[RankAccess], f64) -> f64,
         /// The plan of this rank.

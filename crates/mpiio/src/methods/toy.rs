@@ -43,6 +43,7 @@ pub(super) const EXCHANGE: Row = Row {
     counts: |shape: &model::AccessSummary, _| (1, shape.aggregate_extent),
     region: |tally, _| tally.largest,
     work: Work::Exchange {
+        striped: false,
         cost: |_: &Terms<'_>, shapes: &[RankAccess], _| 1000.0 * shapes.len() as f64,
         plan: meet,
     },
@@ -55,6 +56,7 @@ pub(super) const TURNS: Row = Row {
     offered: |_, _| false,
     offered_when: "only where a hint asks for it",
     work: Work::Exchange {
+        striped: false,
         cost: |_: &Terms<'_>, shapes: &[RankAccess], _| 2000.0 * shapes.len() as f64,
         plan: Turns::plan,
     },

@@ -43,7 +43,11 @@ pub(super) const ROW: Row = Row {
     offered_when: "ranks on several nodes",
     counts: domains::counts,
     region: |tally, _| tally.largest,
-    work: Work::Exchange { cost, plan },
+    work: Work::Exchange {
+        striped: false,
+        cost,
+        plan,
+    },
 };
 
 impl Method {

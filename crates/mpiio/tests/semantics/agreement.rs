@@ -23,6 +23,7 @@ fn errors_reach_every_rank(site: &TestFileSystem) {
             ("posix", false),
             ("two-phase", true),
             ("node-exchange", true),
+            ("resonant", true),
             ("list", false),
             ("datatype", false),
             ("sieve", false),

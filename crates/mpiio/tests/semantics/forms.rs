@@ -192,7 +192,7 @@ fn regular_accesses_meet_now_and_then() {
             let chosen = file.info();
             let chosen = chosen.get("penstock_method_chosen").unwrap();
             assert!(
-                !["two-phase", "node-exchange"].contains(&chosen),
+                !["two-phase", "node-exchange", "resonant"].contains(&chosen),
                 "{chosen}"
             );
             one_after_another(rank, &told, &tell, || (0..quiet).for_each(|_| write()));

@@ -2,6 +2,8 @@
 use super::capability::Capability;
 use super::ledger::{DirectSums, LedgerStatus};
 use super::limits::MAX_LIST;
+#[cfg(doc)]
+use super::limits::MAX_PREFETCH;
 use super::refusal::WireError;
 use super::status::{AuditStatus, KeysHeld};
 use super::store::StoreState;
@@ -225,6 +227,15 @@ pub enum DataRequest {
     /// The fast tier's bytes come home from now on, whoever uses the slow store. `Status` says how many wait. Needs the
     /// admin right.
     Drain,
+    /// Fetches the bytes of the region on this server into its cache, at most [`MAX_PREFETCH`], and returns none of them.
+    /// Answered by `Done` before they are fetched; what cannot be read is found out by a read. Later requests of the
+    /// connection wait.
+    Prefetch {
+        /// The open file.
+        handle: Handle,
+        /// Which bytes of the file.
+        region: Region,
+    },
 }
 
 /// An answer of a data server.

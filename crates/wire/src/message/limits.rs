@@ -4,6 +4,8 @@
 pub const MAX_BODY: usize = 1 << 20;
 /// Bytes of file data with one message.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+/// Bytes that one request fetches ahead; what is behind them is read when it is asked for.
+pub const MAX_PREFETCH: u64 = 256 << 20;
 /// Settings in one `Tune`.
 pub const MAX_SETTINGS: usize = MAX_LIST;
 /// Regions in one list request (DT II.D).
