@@ -718,13 +718,26 @@ impl<'a> Session<'a> {
         let Some(mut access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
-        let transfer = transfer(self.server, &self.line, file, None);
+        let began = now();
+        let (file_id, span) = (file.file.0, access.bounds());
+        let transfer = transfer(self.server, &self.line, file, None, self.trail.as_ref());
         let fetch = transfer.object.fetches.begin(access.span(u64::MAX));
         connection.queue(&envelope.answer(), &DataReply::Done)?;
         connection.flush()?;
         if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access, &fetch) {
             log::debug!("prefetch for {}: {}", connection.peer(), e.message);
         }
+        drop(fetch);
+        let cost = transfer.cost.get();
+        // Its time counts. Its bytes do when they are read.
+        self.account(Served {
+            op: Op::Read,
+            file: file_id,
+            span,
+            bytes: 0,
+            began,
+            cost,
+        });
         Ok(Outcome::Answered)
     }
 
