@@ -73,7 +73,7 @@ enum Outcome {
 fn transfer<'t>(
     server: &'t Server,
     line: &'t Closer,
-    file: &'t OpenFile,
+    (file, program): (&'t OpenFile, Program),
     lock: Option<LockId>,
     trail: Option<&'t RefCell<Trail>>,
 ) -> Transfer<'t> {
@@ -87,6 +87,7 @@ fn transfer<'t>(
         file: file.file.0,
         grower: file.grower(),
         trail,
+        program,
         cost: Cell::default(),
     }
 }
@@ -689,7 +690,13 @@ impl<'a> Session<'a> {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
         let (file_id, span) = (file.file.0, access.bounds());
-        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
+        let transfer = transfer(
+            self.server,
+            &self.line,
+            (file, self.program),
+            lock,
+            self.trail.as_ref(),
+        );
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         let cost = transfer.cost.get();
         self.server.counters.read(sent);
@@ -720,8 +727,17 @@ impl<'a> Session<'a> {
         };
         let began = now();
         let (file_id, span) = (file.file.0, access.bounds());
-        let transfer = transfer(self.server, &self.line, file, None, self.trail.as_ref());
-        let fetch = transfer.object.fetches.begin(access.span(u64::MAX));
+        let transfer = transfer(
+            self.server,
+            &self.line,
+            (file, self.program),
+            None,
+            self.trail.as_ref(),
+        );
+        let fetch = transfer
+            .object
+            .fetches
+            .begin(self.program, access.span(u64::MAX));
         connection.queue(&envelope.answer(), &DataReply::Done)?;
         connection.flush()?;
         if let Err(e) = transfer.prefetch(&mut self.buffers, envelope, access, &fetch) {
@@ -768,7 +784,13 @@ impl<'a> Session<'a> {
             }
         };
         let (file_id, span) = (file.file.0, access.bounds());
-        let transfer = transfer(self.server, &self.line, file, lock, self.trail.as_ref());
+        let transfer = transfer(
+            self.server,
+            &self.line,
+            (file, self.program),
+            lock,
+            self.trail.as_ref(),
+        );
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         let cost = transfer.cost.get();
         self.server.counters.written(bytes);

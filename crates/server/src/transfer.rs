@@ -17,6 +17,7 @@ use crate::usage::Grower;
 use penstock_base::Op;
 use penstock_host::time::now;
 use penstock_rpc::{Closer, Connection};
+use penstock_sched::ledger::Program;
 use penstock_store::{Object, Scratch};
 use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MAX_PREFETCH, WireError};
@@ -54,6 +55,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) grower: Grower,
     /// What it leaves in the trace, if one is written.
     pub(crate) trail: Option<&'a RefCell<Trail>>,
+    pub(crate) program: Program,
     /// What its slices cost so far.
     pub(crate) cost: Cell<Cost>,
 }
@@ -73,7 +75,9 @@ impl Transfer<'_> {
         loop {
             let want = access.most().min(CHUNK as u64) as usize;
             let next = access.likely(want as u64);
-            self.object.fetches.wait(&next, || !self.line.is_deserted());
+            self.object
+                .fetches
+                .wait(self.program, &next, || !self.line.is_deserted());
             let filled = self.fill(request, &mut access, buffers, want)?;
             let chunk = &buffers.chunk;
             sent += filled as u64;
