@@ -436,6 +436,15 @@ impl<'a> Share<'a> {
         fact.after = length - fact.inside;
         match fact.parent {
             Parent::None => self.root(&fact),
+            // Clients record requests that move data; others are below their call, or serve the connection.
+            Parent::Caller(_)
+                if !matches!(
+                    fact.operation.kind(),
+                    OperationKind::Read | OperationKind::Write
+                ) =>
+            {
+                self.roots += fact.end - fact.begin;
+            }
             Parent::Caller(caller) => self.seen.add(
                 caller,
                 Visit {
