@@ -1,8 +1,8 @@
 """Makes the wrappers' tables from functions.txt: python3 table.py DIRECTORY
 
-posix.inc, stdio.inc   one macro call for each wrapper: SHAPE(number, result, name, (parameters), (arguments))
-libraries.inc          rows of functions that are found in loaded objects, sorted by name
-operations.inc         names of the operations that are recorded, by number
+- posix.inc, stdio.inc: one macro call for each wrapper, SHAPE(number, result, name, (parameters), (arguments)).
+- libraries.inc: rows of functions that are found in loaded objects, sorted by name.
+- operations.inc: names of the operations that are recorded, by number.
 """
 
 import re

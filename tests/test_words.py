@@ -14,6 +14,7 @@ CLEAN = [
     "crates/capi",
     "crates/cli",
     "crates/client",
+    "crates/collect",
     "crates/datatype",
     "crates/device",
     "crates/faults",
@@ -34,8 +35,10 @@ CLEAN = [
     "docs/README.md",
     "docs/glossary.md",
     "docs/promises",
+    "docs/use/tracing.md",
     "examples",
     "fuzz",
+    "interpose",
 ]
 LONG = " ".join(["word"] * 26)
 

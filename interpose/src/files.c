@@ -1,7 +1,7 @@
 /* Which file is behind a descriptor, and behind a library's handle.
  *
- * A descriptor that was opened out of sight (before this library, by exec's parent, within the C library) is looked up when it
- * is first used. Files are numbered as they are opened; the collector brings equal names together.
+ * A descriptor that was opened out of sight (before this library, by exec's parent, within the C library) is looked up at its
+ * first use. Files are numbered as they are opened; the collector brings equal names together.
  */
 #define _GNU_SOURCE
 #include "call.h"

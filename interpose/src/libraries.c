@@ -1,8 +1,8 @@
 /* Calls of MPI-IO, HDF5, PnetCDF and netCDF, reached through stubs.
  *
  * No header of these libraries is needed: arguments are integers and pointers, in registers and on the stack, whatever the
- * version calls their types. What a call moves is asked of the library itself (size of a datatype, points of a selection, lengths
- * of dimensions), within the call: it would look for the same. Bytes that cannot be told are 0.
+ * version calls their types. What a call moves is asked of the library itself, within the call: size of a datatype, points of a
+ * selection, lengths of dimensions. The library would look for the same. Bytes that cannot be told are 0.
  */
 #include "call.h"
 

@@ -1,7 +1,7 @@
 /* Calls of library functions are led through stubs, object by object.
  *
  * A loaded object calls functions of others through its tables of addresses (JUMP_SLOT and GLOB_DAT relocations). Each entry
- * that belongs to a function of the table gets the address of a stub, which knows the function that the entry led to: so two
+ * that belongs to a function of the table gets the address of a stub, which knows the function that the entry led to. So two
  * HDF5s in one process, and libraries loaded with RTLD_LOCAL, each keep their own callers. No name is exported: a program that
  * asks dlsym for H5Fopen finds what is there without this library. Objects loaded later are treated when dlopen returns.
  */

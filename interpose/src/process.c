@@ -1,8 +1,8 @@
 /* This process's ring in shared memory, and the collector that empties it.
  *
  * A session is the trace of one directory on one host: /dev/shm/penstock-UID/HASH, HASH of the directory's path. A process
- * makes PID-START.ring there when it first records something; the collector (`penstock collect DIRECTORY`), which holds a lock
- * on `lock`, maps the ring, removes its name and empties it. Who finds nobody holding the lock starts the collector. All
+ * makes PID-START.ring there when it first records something. The collector (`penstock collect DIRECTORY`) holds a lock on
+ * `lock`. It maps the ring, removes its name and empties it. Who finds nobody holding the lock starts the collector. All
  * directories and files are the user's alone; others' directories and links are refused.
  */
 #define _GNU_SOURCE

@@ -19,8 +19,8 @@
 /* What a slot begins. */
 enum slot_kind {
     SLOT_RECORD = 1,
-    /* The name of a file: `file` is its number within the process, `id` that in the deployment or 0, `bytes` the length; the text
-     * fills the slots behind. */
+    /* The name of a file: `file` is its number within the process, `id` that in the deployment or 0, `bytes` the length. The
+     * text fills the slots behind. */
     SLOT_NAME = 2,
 };
 

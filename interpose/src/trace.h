@@ -151,8 +151,8 @@ struct stub {
 extern struct stub stubs[STUBS];
 
 void patch_all(void);
-/* Calls from the object that has this function, or from libpenstock.so, are Penstock's own I/O and not the program's; unless the
- * program's files are on ordinary file systems, where it is done for the program. */
+/* Calls from the object that has this function, or from libpenstock.so, are Penstock's own I/O and not the program's. Not so where
+ * the program's files are on ordinary file systems: there it is done for the program. */
 void patch_own(const void *function);
 enum { OWN_OBJECTS = 4 };
 struct own_code {
