@@ -1,10 +1,10 @@
 //! The ledger of a data server: which program loads it, how much, and in which way.
 //!
-//! *Problem*: whoever decides across programs needs figures per program: a gate per server, an execution mode, an administrator who
-//! looks for the one that fills the disks. A server may see 10⁵ programs. *Idea*: each access is added to the account of
+//! *Problem*: whoever decides across programs needs figures per program: a gate per server, an execution mode. So does an
+//! administrator who looks for the one that fills the disks. A server may see 10⁵ programs. *Idea*: each access is added to the account of
 //! its program, to that of its user, and to the server's. Accounts of programs and users are bounded: those with the most weight
 //! are kept, all others are one account, the rest. *When it pays*: always. An access costs 0.1 to 0.3 µs,
-//! and some 3 µs where it is of a program that has no account and there is no room.
+//! and some 3 µs where its program has no account and there is no room.
 //!
 //! *Which are kept*: Space-Saving. A newcomer takes the place of the account with the least weight and inherits that weight. So
 //! of n accounts everyone with more than 1/n of all weight is kept. What an account *shows* is not inherited: its sums count from
