@@ -319,7 +319,7 @@ void ring_push(struct slot *first, const void *text, size_t bytes) {
         ring_wake();
 }
 
-/* First of all constructors (the linker's -z initfirst): before anything of the program runs. */
+/* First of all constructors (initfirst.py): before anything of the program runs. */
 __attribute__((constructor)) static void start(int argc, char **argv, char **environment) {
     (void)argc;
     (void)argv;
