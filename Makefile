@@ -1,5 +1,5 @@
 # make demo     set up, build, run the four examples under every method and beside ROMIO (1 minute; DEMO=--full 5 minutes)
-# make build    release build: target/release/penstock, target/release/libpenstock.so
+# make build    release build in target/release: penstock, libpenstock.so, libpenstock_trace.so
 # make install  into PREFIX [~/.local], with DESTDIR before it; `make uninstall` takes it away (docs/use/install.md)
 # make dist     a tarball that runs from any directory, for glibc 2.28 and newer: target/dist
 # make wheel    the Python package for the same systems: target/dist

@@ -21,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import traced
 from process import (
     EXAMPLES,
     OUT,
@@ -36,6 +37,7 @@ from process import (
     taken,
 )
 from records import RECORDS
+from traced import interval
 
 # ROMIO's settings worth trying; the best one is the peer. By default one rank of a node aggregates.
 ROMIO = {
@@ -440,6 +442,10 @@ class Bench:
             "goal": record["goal"],
         }
 
+    def record_traced(self, name, record):
+        """A program with a trace and without (traced.py)."""
+        return traced.measure(self, name, record)
+
     def record_sched_decisions(self, name, record):
         """Servers started with --trace, which also write every decision, against those that only trace. Both get the
         same requests through the same queue (TO), run by run. Files of decisions end at 1 GiB, so runs are short."""
@@ -754,13 +760,6 @@ class Bench:
         }
 
 
-def interval(ratios):
-    """Between these lies the true median, with 95% confidence: a sign test, nothing is assumed of their distribution."""
-    ratios = sorted(ratios)
-    outside = max(0, int((len(ratios) - 1.96 * len(ratios) ** 0.5) / 2) - 1)
-    return [ratios[outside], ratios[-1 - outside]]
-
-
 def calls(path, op, piece):
     """Bytes per second of reads or writes of `piece` bytes, one after the other, over a file of 64 MiB."""
     total = 64 << 20
@@ -832,8 +831,13 @@ def main():
             if "cpu_s_per_gb_more" in result:
                 extra += f"; {result['cpu_s_per_gb_more']:.2f} CPU-s/GB more"
             if "interval" in result:
-                cpu, us = result["cpu_ratio"], result["cpu_us_per_request"]
                 extra += "; 95%: {:.3f}-{:.3f}".format(*result["interval"])
+            if "ns_a_call" in result:
+                more = result["ns_a_call"]
+                extra += "; {:.0f} ns more a call, 95%: {:.0f}-{:.0f}".format(more["median"], *more["interval"])
+                extra += f"; {result['bytes_a_record']:.1f} bytes a record"
+            if "cpu_ratio" in result:
+                cpu, us = result["cpu_ratio"], result["cpu_us_per_request"]
                 extra += "; by the server's processor time {:.3f}x, 95%: {:.3f}-{:.3f}".format(
                     cpu["median"], *cpu["interval"]
                 )

@@ -199,3 +199,13 @@ RECORDS["memory/64-clients"] = {
     "kind": "memory",
     "goal": Goal("<= 256 MiB", lambda r, _: r["penstock"] <= 256),
 }
+# By plain files and with servers in the path; the goal of a call counts one layer.
+NO_SLOWER = at_least(0.97)
+A_CALL = Goal("<= 120 ns a call", lambda r, _: r["ns_a_call"]["median"] <= 120)
+for label, path, keys in (
+    ("files/64KiB", "files", {"piece": 64 << 10, "calls": 8192, "goal": NO_SLOWER}),
+    ("files/call", "files", {"piece": 1, "calls": 500_000, "goal": A_CALL}),
+    ("descriptors/64KiB", "descriptors", {"piece": 64 << 10, "total": 64 << 20, "goal": NO_SLOWER}),
+    ("servers/4KiB", "servers", {"piece": 4 << 10, "total": 32 << 20, "goal": NO_SLOWER}),
+):
+    RECORDS[f"trace/{label}"] = {"kind": "traced", "path": path, **keys}

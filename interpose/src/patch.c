@@ -30,6 +30,8 @@ static unsigned long long unloaded;
 static int busy;
 /* An object was perhaps loaded that is not treated yet. */
 static int pending;
+/* The first pass, before libc has its environment, is over. */
+static int started;
 
 #if defined(__x86_64__)
 #define IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
@@ -69,19 +71,25 @@ static void *stub_for(const struct library_function *function, void *real) {
     if (i == STUBS)
         return real;
     if (i == stub_count) {
-        Dl_info where;
         stubs[i].function = function;
         stubs[i].real = real;
         stubs[i].library = NULL;
-        if (dladdr(real, &where) && where.dli_fname)
-            stubs[i].library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
         __atomic_store_n(&stub_count, i + 1, __ATOMIC_RELEASE);
     }
     return (void *)(stub_entries + (size_t)i * STUB_BYTES);
 }
 
+/* Not before somebody asks: dlopen before main runs constructors, and libc's would find no environment. */
 void *patch_ask(struct stub *stub, const char *name) {
-    return stub->library ? dlsym(stub->library, name) : NULL;
+    void *library = __atomic_load_n(&stub->library, __ATOMIC_ACQUIRE);
+    Dl_info where;
+    if (!library && dladdr(stub->real, &where) && where.dli_fname) {
+        library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        __atomic_store_n(&stub->library, library, __ATOMIC_RELEASE);
+    }
+    void *found = library ? dlsym(library, name) : NULL;
+    /* Penstock's library has MPI_File's functions only; types are asked of the program's MPI. */
+    return found || stub->function->layer != LAYER_MPIIO ? found : dlsym(RTLD_DEFAULT, name);
 }
 
 struct object {
@@ -119,7 +127,7 @@ static const char *version_of(const struct object *object, unsigned symbol) {
 /* What the loader would find for an entry that is not bound yet: in the order of the program, then in the object's own. */
 static void *resolve(const struct object *object, const char *name, const char *version) {
     void *found = version ? dlvsym(RTLD_DEFAULT, name, version) : dlsym(RTLD_DEFAULT, name);
-    if (found)
+    if (found || !started)
         return found;
     void *handle = dlopen(object->path[0] ? object->path : NULL, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle)
@@ -243,8 +251,47 @@ static int visit(struct dl_phdr_info *info, size_t size, void *unused) {
     return 0;
 }
 
+struct own_code own_code[OWN_OBJECTS];
+
+struct asked {
+    const void *function;
+    struct own_code found;
+};
+
+static int look_for(struct dl_phdr_info *info, size_t size, void *asked) {
+    (void)size;
+    struct asked *for_whom = asked;
+    uintptr_t low = UINTPTR_MAX, high = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD)
+            continue;
+        uintptr_t from = info->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+        low = from < low ? from : low;
+        high = to > high ? to : high;
+    }
+    uintptr_t function = (uintptr_t)for_whom->function;
+    if (function ? function >= low && function < high : info->dlpi_name && ends_with_name(info->dlpi_name, "libpenstock.so")) {
+        for_whom->found = (struct own_code){low, high - low};
+        return 1;
+    }
+    return 0;
+}
+
+void patch_own(const void *function) {
+    struct asked asked = {.function = function};
+    if (settings.direct || (function && is_own_code(function)) || !dl_iterate_phdr(look_for, &asked))
+        return;
+    for (int i = 0; i < OWN_OBJECTS; i++)
+        if (!own_code[i].bytes) {
+            own_code[i].low = asked.found.low;
+            __atomic_store_n(&own_code[i].bytes, asked.found.bytes, __ATOMIC_RELEASE);
+            return;
+        }
+}
+
 void patch_all(void) {
-    if (!settings.on || !(settings.layers & ~(1u << LAYER_STDIO | 1u << LAYER_POSIX)))
+    if (!settings.on || !(settings.layers & ((1u << LAYER_STDIO) - 1)))
         return;
     if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQ_REL)) {
         pending = 1;
@@ -258,6 +305,7 @@ void patch_all(void) {
     pending = 0;
     if (real_dlopen && real_dlsym)
         dl_iterate_phdr(visit, NULL);
+    started = 1;
     errno = error;
     __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
 }

@@ -4,7 +4,9 @@
 
 #include <dlfcn.h>
 
-extern const struct real __start_penstock_reals[], __stop_penstock_reals[];
+/* Hidden here for one linker, in exports.map for the other. */
+#define LINKED __attribute__((visibility("hidden")))
+extern const struct real __start_penstock_reals[] LINKED, __stop_penstock_reals[] LINKED;
 
 void reals_find(void) {
     static int finding;

@@ -443,6 +443,10 @@ impl<'a> Share<'a> {
                     server: fact.server,
                     begin: fact.begin,
                     end: fact.end,
+                    moves: matches!(
+                        fact.operation.kind(),
+                        OperationKind::Read | OperationKind::Write
+                    ),
                 },
             ),
             Parent::Here(_) => {}
@@ -562,7 +566,7 @@ impl<'a> Share<'a> {
             if *taken & bit == 0 && (one || meets) {
                 *taken |= bit;
                 cover.add(visit.begin, visit.end);
-                self.claimed.0 += 1;
+                self.claimed.0 += u64::from(visit.moves);
                 self.claimed.1 += visit.end - visit.begin;
             }
             i += 1;
@@ -727,7 +731,9 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
     }
     let by_process = visits.sorted();
     let all = by_process.values().flatten();
-    let (mut count, mut time) = all.fold((0u64, 0u64), |(n, t), v| (n + 1, t + v.end - v.begin));
+    let (mut count, mut time) = all.fold((0u64, 0u64), |(n, t), v| {
+        (n + u64::from(v.moves), t + v.end - v.begin)
+    });
     let clients = trace.each(
         |part| !part.is_server(),
         |part, blocks| {

@@ -13,6 +13,8 @@ pub struct Visit {
     pub begin: u64,
     /// To when.
     pub end: u64,
+    /// It moves data: then the client recorded the request too.
+    pub moves: bool,
 }
 
 /// Visits by program and rank.

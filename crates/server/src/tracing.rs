@@ -85,14 +85,14 @@ impl Tracing {
                 path.display()
             )));
         }
-        let from = now();
+        let (from, began) = trace::time_zero(now, since_epoch);
         let head = StreamHead {
             host: trace::host_name(),
             pid: std::process::id(),
             server: Some(site.server),
             servers: site.servers,
             unit: site.unit,
-            began: u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX),
+            began,
             ..StreamHead::default()
         };
         let recorder = Recorder::start(&path, &head, RecorderOptions::default()).map_err(failed)?;
