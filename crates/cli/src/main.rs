@@ -36,6 +36,7 @@ mod device;
 mod error;
 mod faults;
 mod hosts;
+mod http;
 mod job;
 mod keys;
 mod launch;
