@@ -24,6 +24,7 @@ use crate::top::TopArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
 use crate::updown::{DownArgs, UpArgs};
+use crate::view::ViewArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -58,6 +59,7 @@ pub struct Cli {
 pub enum Command {
     Run(RunArgs),
     Report(ReportArgs),
+    View(ViewArgs),
     Up(UpArgs),
     Down(DownArgs),
     Clean(CleanArgs),
