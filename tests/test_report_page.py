@@ -60,8 +60,7 @@ def test_the_page_says_what_the_trace_holds(regular, tmp_path):
     assert data["notes"] == []
     # Exclusive time is that which `breakdown` prints.
     rows = penstock("trace", "breakdown", regular, "--json").json()
-    rows = rows[0]["rows"] if "rows" in rows[0] else rows
-    told = {row["layer"]: row["exclusive"] for row in rows if "layer" in row}
+    told = {row["layer"]: row["exclusive_ns"] for row in rows[0]["rows"]}
     shown = {
         layer: sum(row["layers"][place] for row in data["time"])
         for place, layer in enumerate(data["layers"])
@@ -321,8 +320,55 @@ def test_in_a_browser(which, request, node_modules, tmp_path):
     shots = Path(os.environ.get("PENSTOCK_SCREENSHOTS", tmp_path)) / which
     result = look(node_modules, page, shots)
     if which in ("regular", "irregular"):
-        assert any("device" in step for step in result["tree"])
+        assert any("device" in step for tree in result["trees"] for step in tree)
     if which == "irregular":
         assert "small" in result["findings"]
     if which == "nothing":
         assert "What is missing" in result["text"]
+
+
+def test_a_real_run_says_its_methods_with_reasons(examples, tmp_path):
+    trace = tmp_path / "trace"
+    penstock("run", "-n", 2, "--trace", trace, "--", examples("tile"), "penstock:/out")
+    kept = json.loads((trace / "run.json").read_text())
+    assert kept["exit_code"] == 0 and stat.S_IMODE((trace / "run.json").stat().st_mode) == 0o600
+    _, data = page_of(trace, tmp_path / "report.html")
+    told = {
+        (file["path"], direction, method)
+        for file in kept["summary"]["files"]
+        for direction in ("read", "write")
+        for method in file[direction]["methods"]
+    }
+    assert told and {(m["file"], m["direction"], m["method"]) for m in data["methods"]} == told
+    assert any(m["reason"] for m in data["methods"]) and all(m["calls"] > 0 for m in data["methods"])
+    assert data["about"]["processes"] == 2 and data["calls"]["made"] > 0
+    # A damaged summary costs the methods and nothing else.
+    (trace / "run.json").write_text("{")
+    _, data = page_of(trace, tmp_path / "report.html")
+    assert data["methods"] is None and data["calls"]["made"] > 0
+
+
+def test_a_run_of_one_rank_that_crashed_is_shown(tmp_path):
+    trace, place = tmp_path / "trace", tmp_path / "out"
+    program = (
+        "import os, signal, sys\n"
+        f"for i in range(50): open('{place}' + str(i), 'wb', buffering=0).write(b'x' * 4096)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = penstock("run", "--trace", trace, "--no-penstock", "--", "/usr/bin/python3", "-c", program, check=False)
+    assert done.code != 0
+    _, data = page_of(trace, tmp_path / "report.html")
+    assert data["about"]["processes"] == 1 and data["about"]["written"] == 50 * 4096
+    assert data["heat"]["rows"] == [] and data["methods"] is None
+    assert finding(data, "server")["level"] == "unknown"
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_files_give_a_small_page(tmp_path):
+    trace, place = tmp_path / "trace", tmp_path / "out"
+    place.mkdir()
+    program = f"for i in range(100_000): open('{place}/%d' % i, 'wb', buffering=0).write(b'x' * 64)"
+    penstock("run", "--trace", trace, "--no-penstock", "--", "/usr/bin/python3", "-c", program, timeout=600)
+    text, data = page_of(trace, tmp_path / "report.html")
+    assert data["about"]["written"] == 100_000 * 64 and len(data["files"]) == 16
+    assert len(text) < 4_000_000

@@ -24,7 +24,7 @@ const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base
 
 const output = process.argv[2] ?? `${here}dist/page.html`;
 const [script, style] = [await bundle("src/main.ts"), await bundle("src/style.css")];
-const policy = `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; img-src data:; base-uri 'none'; form-action 'none'`;
+const policy = `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'`;
 let page = await readFile(`${here}src/page.html`, "utf8");
 for (const [place, text] of [["@POLICY@", policy], ["@STYLE@", style], ["@SCRIPT@", script]]) {
   if (page.split(place).length !== 2) throw new Error(`src/page.html: ${place} has to stand in it once`);

@@ -103,14 +103,27 @@ def views(tables):
         yield f"create view {name} as select * from read_parquet('{files}')"
 
 
-def connect(duckdb, tables):
-    """A connection with the views."""
+def connect(duckdb, tables, locked=False):
+    """A connection with the views. `locked`: it reads the tables' files and no others, and its settings stay."""
     connection = duckdb.connect()
     connection.execute("set memory_limit = '1500MB'")
     connection.execute("set preserve_insertion_order = false")
     for statement in views(tables):
         connection.execute(statement)
+    if locked:
+        directory = str(Path(tables).resolve()).replace("'", "''")
+        connection.execute(f"set allowed_directories = ['{directory}']")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
     return connection
+
+
+def refuse_changes(duckdb, query):
+    """Refuses all but questions: a copy would write where the tables lie."""
+    asking = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+    for statement in duckdb.extract_statements(query):
+        if statement.type not in asking:
+            raise TraceError(f"only questions are answered here (select, explain), and this is {statement.type.name}")
 
 
 def table(names, rows):
@@ -135,14 +148,18 @@ def plain(value):
     return float(value) if number else str(value)
 
 
-def answer(tables, query):
+def answer(tables, query, locked=False):
     """Names of columns, and rows."""
     try:
         import duckdb
     except ImportError:
+        if locked:
+            raise TraceError(f"DuckDB's Python package is not here\n  next: install it with: {INSTALL}") from None
         return by_command(tables, query)
     try:
-        result = connect(duckdb, tables).execute(query)
+        if locked:
+            refuse_changes(duckdb, query)
+        result = connect(duckdb, tables, locked).execute(query)
         names = [column[0] for column in result.description or []]
         return names, [tuple(map(plain, row)) for row in result.fetchall()]
     except duckdb.Error as e:
@@ -165,7 +182,8 @@ def by_command(tables, query):
 
 def sql(arguments):
     """`penstock trace sql`."""
-    names, rows = answer(arguments.tables, arguments.query)
+    query = sys.stdin.read() if arguments.query == "-" else arguments.query
+    names, rows = answer(arguments.tables, query, arguments.locked)
     if arguments.form == "json":
         found = [dict(zip(names, row, strict=True)) for row in rows]
         print(json.dumps({"rows": found, "notes": arguments.note}))
@@ -190,6 +208,7 @@ def main():
     ask = commands.add_parser("sql")
     ask.add_argument("tables")
     ask.add_argument("query")
+    ask.add_argument("--locked", action="store_true")
     ask.add_argument("--form", choices=("table", "json", "csv"), default="table")
     ask.add_argument("--note", action="append", default=[])
     ask.set_defaults(do=sql)

@@ -22,6 +22,8 @@ type NodeRow = [number, number, number, number, number, number, number, number, 
 
 interface Raw {
   version: number;
+  /** The page comes from a server that answers questions. */
+  asks: boolean;
   about: About;
   notes: string[];
   names: string[];
@@ -35,6 +37,8 @@ interface Raw {
   slow: { key: string; process: number; nodes: NodeRow[]; left_out: number; notes: string[] }[];
   decisions: { server: string; reason: string; decisions: number; bytes: number; time: number }[];
   operations: OperationRow[];
+  /** Null: not known. */
+  methods: MethodRow[] | null;
   findings: Finding[];
 }
 
@@ -78,6 +82,18 @@ export interface OperationRow {
   exclusive: number;
   median: number;
   most: number;
+}
+
+export interface MethodRow {
+  file: string;
+  direction: string;
+  method: string;
+  calls: number;
+  bytes: number;
+  operations: number;
+  accessed: number;
+  resent: number;
+  reason: string;
 }
 
 export interface Call {

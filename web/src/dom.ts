@@ -11,6 +11,11 @@ interface Attributes {
   tabindex?: string;
   type?: string;
   scope?: string;
+  for?: string;
+  rows?: string;
+  spellcheck?: string;
+  autocomplete?: string;
+  placeholder?: string;
 }
 
 /** An element with children. */

@@ -1,4 +1,5 @@
 // Puts the page together: what the run was, what limits the page, findings, pictures.
+import { ask } from "./charts/ask";
 import { findings } from "./charts/findings";
 import { heat } from "./charts/heat";
 import { layers } from "./charts/layers";
@@ -80,7 +81,8 @@ function theme(view: View): HTMLElement {
 
 function build(data: Data): HTMLElement {
   const view = new View(data.end);
-  const links = SECTIONS.map(([id, title], i) => {
+  const all: typeof SECTIONS = data.asks ? [...SECTIONS, ["ask", "Ask", ask]] : SECTIONS;
+  const links = all.map(([id, title], i) => {
     const link = el("a", { href: `#${id}`, title: `key ${i + 1}` }, title);
     link.addEventListener("click", (event) => {
       event.preventDefault();
@@ -89,20 +91,20 @@ function build(data: Data): HTMLElement {
     return link;
   });
   const nav = el("nav", { "aria-label": "Pictures" }, ...links, theme(view));
-  const sections = SECTIONS.map(([id, title, draw]) =>
+  const sections = all.map(([id, title, draw]) =>
     el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title`, tabindex: "-1" }, title), draw(data, view)),
   );
   const keys =
-    "Keys: 1 to 7 go to a picture, d changes light and dark. In a picture with a time axis: + and − zoom, ← and → move, 0 shows " +
+    `Keys: 1 to ${all.length} go to a picture, d changes light and dark. In a picture with a time axis: + and − zoom, ← and → move, 0 shows ` +
     "all; drag or Ctrl and wheel zoom, too. In the timeline , and . choose the call before or after, Enter follows it.";
   document.addEventListener("keydown", (event) => {
-    const typing = event.target instanceof HTMLSelectElement || event.target instanceof HTMLInputElement;
+    const typing = [HTMLSelectElement, HTMLInputElement, HTMLTextAreaElement].some((kind) => event.target instanceof kind);
     if (typing || event.ctrlKey || event.altKey || event.metaKey) return;
-    const section = SECTIONS[Number(event.key) - 1];
+    const section = all[Number(event.key) - 1];
     if (section) goTo(section[0], null);
     if (event.key === "d") document.getElementById("theme")?.click();
   });
-  const foot = el("footer", {}, el("p", {}, keys), el("p", {}, `Penstock ${data.about.penstock}. The page loads nothing and sends nothing.`));
+  const foot = el("footer", {}, el("p", {}, keys), el("p", {}, `Penstock ${data.about.penstock}. ${data.asks ? "Questions go to the `penstock view` that shows this page" : "The page loads nothing and sends nothing"}.`));
   return el("div", {}, nav, el("main", {}, about(data), limits(data), ...sections, foot));
 }
 

@@ -1,5 +1,7 @@
 // What all pictures share: the time range that is shown, the theme, and which picture a finding points to.
 
+import { timeMarks } from "./words";
+
 type Range = { from: number; to: number };
 type Listener = () => void;
 
@@ -60,14 +62,15 @@ export function goTo(picture: string, focus: number | null): void {
   section?.querySelector("h2")?.focus({ preventScroll: true });
 }
 
-/** Times of round distance in a range, and the distance. */
-export function ticks(from: number, to: number, most: number): { at: number[]; step: number } {
+/** Times of round distance in a range, each with its words. */
+export function ticks(from: number, to: number, most: number): { at: number; text: string }[] {
   const raw = (to - from) / Math.max(most, 1);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((n) => n * power).find((s) => s >= raw) ?? raw;
   const at: number[] = [];
   for (let t = Math.ceil(from / step) * step; t <= to; t += step) at.push(t);
-  return { at, step };
+  const texts = timeMarks(at, step, to);
+  return at.map((t, i) => ({ at: t, text: texts[i] }));
 }
 
 /** Zoom by keys and mouse on a picture whose time begins at `left` pixels. `click` gets the time and the y of a click. */

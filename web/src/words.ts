@@ -21,6 +21,25 @@ export function bytes(n: number): string {
   return `${unit === 0 ? n : digits(n)} ${units[unit]}`;
 }
 
+/** Marks of an axis `step` apart, up to `most`: one unit, and as many digits as tell them apart. */
+export function timeMarks(at: number[], step: number, most: number): string[] {
+  const [unit, name] = most < 1e3 ? [1, "ns"] : most < 1e6 ? [1e3, "µs"] : most < 1e9 ? [1e6, "ms"] : [1e9, "s"];
+  return at.map((t) => `${(t / unit).toFixed(places(step / unit))} ${name}`);
+}
+
+/** The same of bytes. */
+export function byteMarks(at: number[], step: number, most: number): string[] {
+  let unit = 0;
+  while (most / 1024 ** unit >= 1024 && unit < 6) unit += 1;
+  const name = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
+  return at.map((n) => `${(n / 1024 ** unit).toFixed(places(step / 1024 ** unit))} ${name}`);
+}
+
+/** Digits behind the point that tell multiples of a step apart. */
+function places(step: number): number {
+  return Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) - 1e-9)));
+}
+
 /** `1,234`. */
 export function count(n: number): string {
   return n.toLocaleString("en-US");

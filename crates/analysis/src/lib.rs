@@ -38,7 +38,7 @@ pub use key::Key;
 pub use parquet::parquet;
 pub use penstock_trace::{Layer, OperationKind};
 pub use perfetto::{Written, perfetto};
-pub use report::{MOST_BYTES as MOST_PAGE_BYTES, page};
+pub use report::{MOST_BYTES as MOST_PAGE_BYTES, RUN, page};
 pub use summary::{
     Cell, Group, INDEX, OTHER_FILES, Ordered, Process, Server, Summary, summarise, summary,
 };

@@ -25,6 +25,7 @@ use crate::top::TopArgs;
 use crate::trace::TraceArgs;
 use crate::tune::TuneArgs;
 use crate::updown::{DownArgs, UpArgs};
+use crate::view::ViewArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -59,6 +60,7 @@ pub struct Cli {
 pub enum Command {
     Run(RunArgs),
     Report(ReportArgs),
+    View(ViewArgs),
     Up(UpArgs),
     Down(DownArgs),
     Clean(CleanArgs),

@@ -6,7 +6,8 @@
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
 //! asking.rs     all servers at once                    top/           who loads them
-//! metrics/       the same for Prometheus
+//! metrics/       the same for Prometheus           view/         a trace in a browser
+//! http.rs       requests and answers of both
 //! job.rs        the deployment of a job, and what is left of it
 //! tune.rs       settings of running servers              fast.rs      fast tiers: made, drained
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
@@ -37,6 +38,7 @@ mod error;
 mod fast;
 mod faults;
 mod hosts;
+mod http;
 mod job;
 mod keys;
 mod launch;
@@ -70,6 +72,7 @@ mod tracing;
 mod tune;
 mod updown;
 mod users;
+mod view;
 mod watcher;
 mod which;
 
@@ -123,6 +126,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
+        Command::View(args) => view::view(args).map(done),
         Command::Top(args) => top::top(args, deployment),
         Command::Metrics(args) => metrics::metrics(args, deployment).map(done),
         Command::Clean(args) => job::clean(args).map(done),

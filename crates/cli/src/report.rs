@@ -11,6 +11,7 @@ use crate::size;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -33,25 +34,31 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(24 * 3_600);
 /// Width of a command in the list, in characters.
 const COMMAND_WIDTH: usize = 60;
 
-/// List the summaries of former runs, show one, or make a page of pictures from a trace.
+/// Show former runs: their summaries, or a page of pictures and findings from a trace.
 ///
-/// With a trace (a directory that `penstock run --trace` wrote), write one HTML file with pictures of the run and findings:
-/// what to change, and why. The file works offline and has at most 10 MB.
+/// `penstock run` keeps a summary of each run; without -o, this command lists and shows them. With --trace, a run also writes
+/// a trace; with -o, this command makes a page from it.
 ///
-/// `penstock run` keeps each run's summary, with the command, the directory and the exit code: the last 200, at most
+/// Summaries: the command, the directory, the exit code, and bytes, time and method of each file. The last 200 are kept, at most
 /// 32 MiB, in ~/.local/state/penstock/reports ($XDG_STATE_HOME/penstock/reports, $PENSTOCK_REPORTS). Only you can read
 /// them. PENSTOCK_REPORTS=none keeps nothing.
+///
+/// Page: one HTML file of at most 10 MB that works offline. It shows where the time went, what to change, and why
+/// (docs/use/report.md). `penstock view TRACE` shows the same in a browser, and answers questions.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  penstock report                   the runs, newest first
-  penstock report latest            the summary of the last run
+  penstock report                           the runs, newest first
+  penstock report latest                    the summary of the last run
   penstock report 17 --json | jq .summary.files[].path
-  penstock report TRACE -o report.html      pictures and findings, to look at in a browser")]
+
+  penstock run -n 8 --trace TRACE -- ./app penstock:/out
+  penstock report TRACE -o report.html      pictures and findings, to look at in a browser
+  penstock trace generate --stack -o TRACE  a made-up trace to try it on")]
 pub struct ReportArgs {
     /// The run: its number in the list, or `latest`; or a trace.
     #[arg(value_name = "RUN | TRACE")]
-    run: Option<String>,
+    run: Option<OsString>,
     /// Where the page of a trace goes. A file that is there is replaced. Only you can read it, as the trace.
     #[arg(
         short,
@@ -98,6 +105,28 @@ pub fn keep(mut kept: Kept) -> Result<()> {
     prune(&dir)
 }
 
+/// Stores a run's summary beside its trace, for the page.
+pub fn keep_beside(trace: &Path, kept: &Kept) -> Result<()> {
+    let path = trace.join(penstock_analysis::RUN);
+    let text = serde_json::to_vec(kept)
+        .map_err(|e| CliError::new(format!("cannot write a summary as JSON: {e}")))?;
+    put(&path, &text).map_err(|e| CliError::io("write", &path, e))
+}
+
+/// Replaces a file in one step. Only its owner can read it.
+fn put(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    // Created with mode 0600; nobody sees half of it.
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(dir)?;
+    std::io::Write::write_all(&mut file, text)?;
+    file.persist(path).map(drop).map_err(|e| e.error)
+}
+
 /// Lists reports or shows one.
 pub fn report(args: &ReportArgs) -> Result<()> {
     if let (Some(trace), Some(output)) = (&args.run, &args.output) {
@@ -113,16 +142,21 @@ pub fn report(args: &ReportArgs) -> Result<()> {
     let Some(wanted) = &args.run else {
         return list(&dir, &numbers, args.json);
     };
-    let number = match wanted.as_str() {
-        "latest" => numbers.first().copied(),
-        word => word.parse().ok().filter(|n| numbers.contains(n)),
+    let number = match wanted.to_str() {
+        Some("latest") => numbers.first().copied(),
+        word => word
+            .and_then(|w| w.parse().ok())
+            .filter(|n| numbers.contains(n)),
     };
-    let number = number.ok_or_else(|| match Path::new(wanted).is_dir() {
-        true => CliError::new(format!("`{wanted}` is a directory and no run")).next(format!(
-            "if it is a trace: penstock report {wanted} -o report.html"
-        )),
-        false => CliError::new(format!("no run `{wanted}` is kept in {}", dir.display()))
-            .next("`penstock report` lists those that are; `latest` is the last one"),
+    let number = number.ok_or_else(|| {
+        let word = wanted.display();
+        match Path::new(wanted).exists() {
+            true => CliError::new(format!("`{word}` is a file or directory, and no run")).next(
+                format!("if it is a trace: penstock report {word} -o report.html"),
+            ),
+            false => CliError::new(format!("no run `{word}` is kept in {}", dir.display()))
+                .next("`penstock report` lists those that are; `latest` is the last one"),
+        }
     })?;
     let kept = read(&path_of(&dir, number))?;
     if args.json {
@@ -156,20 +190,8 @@ fn write_page(trace: &Path, output: &Path) -> Result<()> {
             out::note(what);
         }
     };
-    let page = penstock_analysis::page(&trace, &doing).map_err(crate::trace::asked)?;
-    let dir = match output.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    // Created with mode 0600; nobody sees half of it.
-    let written = tempfile::Builder::new()
-        .prefix(UNFINISHED)
-        .tempfile_in(dir)
-        .and_then(|mut file| {
-            std::io::Write::write_all(&mut file, page.as_bytes())?;
-            file.persist(output).map_err(|e| e.error)
-        });
-    written.map_err(|e| CliError::io("write", output, e))?;
+    let page = penstock_analysis::page(&trace, false, &doing).map_err(crate::trace::asked)?;
+    put(output, page.as_bytes()).map_err(|e| CliError::io("write", output, e))?;
     out::line(format_args!(
         "{}: {} from {} records; open it in a browser",
         output.display(),

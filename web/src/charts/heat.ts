@@ -60,8 +60,9 @@ export function heat(data: Data, view: View): HTMLElement {
     });
     context.font = "14px system-ui, sans-serif";
     context.fillStyle = colour("text");
-    for (const t of ticks(from, to, Math.floor((width - LEFT) / 110)).at) {
-      context.fillText(time(t), Math.min(LEFT + (t - from) * scale + 3, width - 70), whole - AXIS / 2);
+    for (const { at, text } of ticks(from, to, Math.floor((width - LEFT) / 130))) {
+      const left = LEFT + (at - from) * scale + 3;
+      if (left + context.measureText(text).width < width) context.fillText(text, left, whole - AXIS / 2);
     }
   });
   picture.element.addEventListener("pointermove", (event) => {

@@ -3,7 +3,7 @@ import uPlot from "uplot";
 import type { Data } from "../data";
 import { choice, colour, el, plain, table } from "../dom";
 import { pictures, type View } from "../view";
-import { percent, time } from "../words";
+import { percent, time, timeMarks } from "../words";
 
 export function layers(data: Data, view: View): HTMLElement {
   const rows = data.time;
@@ -57,7 +57,7 @@ export function layers(data: Data, view: View): HTMLElement {
             splits: () => rows.map((_, r) => r).filter((r) => r % Math.ceil((rows.length * 90) / width) === 0),
             values: (_, at) => at.map((r) => plain(rows[r]?.name ?? "").slice(0, 14)),
           },
-          { stroke: text, grid, size: 90, font: "14px system-ui, sans-serif", values: (_, at) => at.map((v) => (shares ? percent(v) : time(v * 1e9))) },
+          { stroke: text, grid, size: 90, font: "14px system-ui, sans-serif", values: (_, at, _axis, _space, step) => (shares ? at.map(percent) : timeMarks(at.map((v) => v * 1e9), step * 1e9, Math.max(...sums) * 1.05)) },
         ],
         series: [{}, ...series.map(({ values: _, ...s }) => s)],
         hooks: { setCursor: [(u) => tell(u.cursor.idx)] },

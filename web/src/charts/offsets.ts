@@ -3,7 +3,7 @@ import uPlot from "uplot";
 import type { Data, Point } from "../data";
 import { choice, colour, el, plain } from "../dom";
 import { pictures, type View } from "../view";
-import { bytes, count, time } from "../words";
+import { byteMarks, bytes, count, time, timeMarks } from "../words";
 
 /** Distances of offsets on the axis: powers of two. */
 const POWERS = Array.from({ length: 64 }, (_, i) => 2 ** i);
@@ -59,8 +59,8 @@ export function offsets(data: Data, view: View): HTMLElement {
         cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false } },
         scales: { x: { time: false, range: () => [view.range.from, view.range.to] }, y: { range: () => [Math.min(low, high), high] } },
         axes: [
-          { stroke: text, grid, font, space: 110, values: (_, at) => at.map((v) => time(v)) },
-          { stroke: text, grid, font, size: 90, incrs: POWERS, values: (_, at) => at.map((v) => bytes(v)) },
+          { stroke: text, grid, font, space: 130, values: (_, at, _axis, _space, step) => timeMarks(at, step, view.range.to) },
+          { stroke: text, grid, font, size: 90, incrs: POWERS, values: (_, at, _axis, _space, step) => byteMarks(at, step, high) },
         ],
         series: [{}, { label: "offset", paths: () => null, points: { show: false } }],
         hooks: {

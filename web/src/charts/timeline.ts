@@ -29,7 +29,6 @@ export function timeline(data: Data, view: View): HTMLElement {
   const byRow: Call[][] = rows.map(() => []);
   for (const call of data.calls.list) byRow[call.row]?.push(call);
   for (const calls of byRow) calls.sort((a, b) => a.begin - b.begin);
-  const longest = byRow.map((calls) => calls.reduce((most, c) => Math.max(most, c.duration), 0));
   const all = data.calls.list.length >= data.calls.made;
   const height = Math.max(14, Math.min(34, Math.floor(560 / rows.length)));
   let chosen: Call | null = null;
@@ -101,13 +100,12 @@ export function timeline(data: Data, view: View): HTMLElement {
     context.lineWidth = 1;
     context.fillStyle = colour("text");
     context.font = "14px system-ui, sans-serif";
-    const { at } = ticks(from, to, Math.floor((width - LEFT) / 110));
-    for (const t of at) {
+    for (const { at, text } of ticks(from, to, Math.floor((width - LEFT) / 130))) {
       context.beginPath();
-      context.moveTo(x(t), 0);
-      context.lineTo(x(t), whole - AXIS + 4);
+      context.moveTo(x(at), 0);
+      context.lineTo(x(at), whole - AXIS + 4);
       context.stroke();
-      context.fillText(time(t), Math.min(x(t) + 3, width - 70), whole - AXIS / 2);
+      if (x(at) + 3 + context.measureText(text).width < width) context.fillText(text, x(at) + 3, whole - AXIS / 2);
     }
     note.textContent = !close
       ? `Sums of ${time(binWidth)} each. Zoom to see single calls.`
@@ -178,7 +176,6 @@ export function timeline(data: Data, view: View): HTMLElement {
   );
   const place = el("div", { class: "picture" }, picture.element);
   navigate(picture.element, view, LEFT, pick);
-  const slowest = longest.some((d) => d > 0);
   return el(
     "div",
     {},
@@ -186,6 +183,6 @@ export function timeline(data: Data, view: View): HTMLElement {
     tools,
     place,
     note,
-    slowest ? detail : null,
+    detail,
   );
 }

@@ -1,20 +1,19 @@
 //! What the page shows, as it stands in it: JSON that web/src/data.ts describes from the other side.
 //!
 //! Times are nanoseconds since the first record; names stand once, in `names`, and are meant by their place there.
+use super::bins::BINS;
 use super::findings::{Finding, findings};
-use super::pictures::{self, BINS, CALLS, FileSeen, KINDS, Pictures, ROWS};
+use super::methods::{MethodRow, Run};
+use super::pictures::{self, CALLS, FileSeen, KINDS, Pictures};
+use super::rows::ROWS;
+use super::slow::{Slow, slow};
 use crate::summary::Summary;
 use crate::trace::{Part, Trace};
-use crate::tree::{Tree, follow_call};
 use crate::{Error, Key};
-use penstock_trace::{Layer, NO_SERVER, Operation};
+use penstock_trace::{Layer, Operation};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// Slowest calls that are followed.
-const TREES: usize = 12;
-/// Records of a tree.
-const NODES: usize = 250;
 /// Most of the trace's notes.
 const NOTES: usize = 60;
 /// Characters of a name that are kept: its end.
@@ -26,6 +25,8 @@ const OPERATIONS: usize = 60;
 #[derive(Debug, Serialize)]
 pub(super) struct Data {
     version: u32,
+    /// There is a server that answers questions.
+    asks: bool,
     about: About,
     /// What limits the page: drops, cuts, missing parts, lists that end.
     notes: Vec<String>,
@@ -40,6 +41,8 @@ pub(super) struct Data {
     slow: Vec<Slow>,
     decisions: Vec<DecisionRow>,
     operations: Vec<OperationRow>,
+    /// Which methods MPI-IO chose, and why; `null`: not known.
+    methods: Option<Vec<MethodRow>>,
     findings: Vec<Finding>,
 }
 
@@ -144,30 +147,6 @@ struct File {
     points: Vec<(u64, u64, u64, u64, u8, usize, u64)>,
 }
 
-/// A slow call with its tree.
-#[derive(Debug, Serialize)]
-struct Slow {
-    key: String,
-    process: usize,
-    /// Depth, name of part, layer, name of operation, begin, duration, exclusive, critical, bytes, offset, error, id.
-    nodes: Vec<(
-        u32,
-        usize,
-        u8,
-        usize,
-        u64,
-        u64,
-        u64,
-        u64,
-        u64,
-        u64,
-        i32,
-        u64,
-    )>,
-    left_out: usize,
-    notes: Vec<String>,
-}
-
 #[derive(Debug, Serialize)]
 struct DecisionRow {
     server: String,
@@ -194,11 +173,11 @@ struct OperationRow {
 
 /// Names that stand once.
 #[derive(Debug)]
-struct Names {
+pub(super) struct Names {
     list: Vec<String>,
     places: HashMap<String, usize>,
     /// Processes of several programs are in the trace.
-    several: bool,
+    pub several: bool,
 }
 
 impl Names {
@@ -211,14 +190,14 @@ impl Names {
     }
 
     /// Which process, or server: its part's name, with the program where there are several.
-    fn part(&mut self, part: &Part) -> usize {
+    pub fn part(&mut self, part: &Part) -> usize {
         match self.several && !part.is_server() {
             true => self.place(&format!("{} of program {:x}", part.name(), part.program)),
             false => self.place(&part.name()),
         }
     }
 
-    fn place(&mut self, name: &str) -> usize {
+    pub fn place(&mut self, name: &str) -> usize {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
@@ -248,11 +227,22 @@ fn level(value: u64, whole: u64) -> u8 {
 }
 
 /// Joins what was read.
-pub(super) fn data(trace: &Trace, summary: &Summary, pictures: Pictures) -> Result<Data, Error> {
+pub(super) fn data(
+    trace: &Trace,
+    summary: &Summary,
+    pictures: Pictures,
+    asks: bool,
+) -> Result<Data, Error> {
     let mut names = Names::new(trace);
     let mut notes: Vec<String> = trace.notes.iter().map(str::to_owned).collect();
     notes.extend(summary.problems.iter().cloned());
     notes.extend(pictures.notes.iter().map(str::to_owned));
+    let run = Run::beside(&trace.path);
+    if let Some(Run { exit_code, .. }) = run
+        && exit_code != 0
+    {
+        notes.insert(0, format!("the program ended with exit code {exit_code}"));
+    }
     notes.dedup();
     let left_out = notes.len().saturating_sub(NOTES);
     notes.truncate(NOTES);
@@ -271,6 +261,7 @@ pub(super) fn data(trace: &Trace, summary: &Summary, pictures: Pictures) -> Resu
     let files = files(trace, &pictures, &mut names);
     Ok(Data {
         version: 1,
+        asks,
         about: about(trace, summary, &pictures),
         notes,
         layers: Layer::ALL.map(Layer::name).to_vec(),
@@ -286,6 +277,7 @@ pub(super) fn data(trace: &Trace, summary: &Summary, pictures: Pictures) -> Resu
         slow,
         decisions: decisions(summary),
         operations: operations(summary),
+        methods: run.map(Run::methods),
         findings,
         names: names.list,
     })
@@ -509,112 +501,6 @@ fn files(trace: &Trace, pictures: &Pictures, names: &mut Names) -> Vec<File> {
             .collect(),
     };
     pictures.files.iter().map(&mut one).collect()
-}
-
-fn slow(trace: &Trace, pictures: &Pictures, names: &mut Names) -> Result<Vec<Slow>, Error> {
-    let mut all = Vec::new();
-    for seen in pictures.calls.iter().take(TREES) {
-        let part = &trace.parts[seen.part];
-        let tree = follow_call(trace, part, &seen.record)?;
-        let key = Key {
-            program: names.several.then_some(part.program),
-            rank: Some(part.rank),
-            call: Some(seen.record.id),
-            ..Key::default()
-        };
-        let (nodes, left_out) = nodes(trace, &tree, pictures.axis.begin, names);
-        all.push(Slow {
-            key: key.to_string(),
-            process: names.part(part),
-            nodes,
-            left_out,
-            notes: tree.notes.iter().take(5).map(str::to_owned).collect(),
-        });
-    }
-    Ok(all)
-}
-
-type NodeRow = (
-    u32,
-    usize,
-    u8,
-    usize,
-    u64,
-    u64,
-    u64,
-    u64,
-    u64,
-    u64,
-    i32,
-    u64,
-);
-
-/// The tree in the order in which it is read, cut to [`NODES`]: those with the most time on the critical path stay, with
-/// all above them.
-fn nodes(trace: &Trace, tree: &Tree, begin: u64, names: &mut Names) -> (Vec<NodeRow>, usize) {
-    let mut parent = vec![None; tree.nodes.len()];
-    for (i, node) in tree.nodes.iter().enumerate() {
-        node.children.iter().for_each(|&c| parent[c] = Some(i));
-    }
-    let mut order: Vec<usize> = (0..tree.nodes.len()).collect();
-    order.sort_by_key(|&i| {
-        (
-            std::cmp::Reverse((tree.nodes[i].critical, tree.nodes[i].record.duration)),
-            i,
-        )
-    });
-    let mut stays = vec![false; tree.nodes.len()];
-    let mut count = 0;
-    for i in order {
-        let mut way = Vec::new();
-        let mut at = Some(i);
-        while let Some(node) = at
-            && !stays[node]
-            && way.len() <= NODES
-        {
-            way.push(node);
-            at = parent[node];
-        }
-        if count + way.len() > NODES {
-            continue;
-        }
-        count += way.len();
-        way.iter().for_each(|&node| stays[node] = true);
-    }
-    let mut rows = Vec::new();
-    let mut stack: Vec<(usize, u32)> = if tree.nodes.is_empty() {
-        vec![]
-    } else {
-        vec![(0, 0)]
-    };
-    while let Some((i, depth)) = stack.pop() {
-        if !stays[i] {
-            continue;
-        }
-        let node = &tree.nodes[i];
-        let r = &node.record;
-        let part = match r.server {
-            NO_SERVER => names.part(&trace.parts[node.part]),
-            server => names.place(&format!("server {server}")),
-        };
-        rows.push((
-            depth,
-            part,
-            r.layer as u8,
-            names.place(&r.operation.name().to_string()),
-            r.begin.saturating_sub(begin),
-            r.duration,
-            node.exclusive,
-            node.critical,
-            r.bytes,
-            r.offset,
-            r.error,
-            r.id,
-        ));
-        stack.extend(node.children.iter().rev().map(|&c| (c, depth + 1)));
-    }
-    let left_out = tree.nodes.len() - rows.len();
-    (rows, left_out)
 }
 
 fn decisions(summary: &Summary) -> Vec<DecisionRow> {

@@ -2,14 +2,24 @@
 //!
 //! ```text
 //! data.rs      what the page shows, as it stands in it     pictures.rs  one pass over the records: bins, calls, accesses
-//! findings.rs  what is wrong, in words, with the remedy    (web/ in the source tree: the page itself)
+//! findings.rs  what is wrong, in words, with the remedy    bins.rs      time cut into bins
+//! slow.rs      the slowest calls with their trees          rows.rs      rows of processes and servers
+//! methods.rs   what MPI-IO chose, and why                  words.rs     figures with units
 //! ```
+//! The page itself is web/ in the source tree.
 //!
 //! Whatever the trace's size, the page has at most [`MOST_BYTES`]: every list here has a limit, and the page says what it
 //! leaves out.
+mod bins;
 mod data;
 mod findings;
+mod methods;
 mod pictures;
+mod rows;
+mod slow;
+mod words;
+
+pub use methods::RUN;
 
 use crate::Error;
 use crate::summary::summary;
@@ -23,15 +33,24 @@ const PAGE: &str = include_str!("../../../../web/dist/page.html");
 /// Where the data goes.
 const PLACE: &str = "@PENSTOCK-DATA@";
 
-/// Makes the page of a trace. `doing` hears what is done next.
-pub fn page(trace: &Trace, doing: &dyn Fn(&str)) -> Result<String, Error> {
+/// What the page's policy lets it connect to: nothing, and the server that it comes from.
+const ALONE: &str = "connect-src 'none'";
+const SERVED: &str = "connect-src 'self'";
+
+/// Makes the page of a trace. `asks`: it comes from a server that answers questions (`penstock view`). `doing` hears what is done
+/// next.
+pub fn page(trace: &Trace, asks: bool, doing: &dyn Fn(&str)) -> Result<String, Error> {
     doing("reading all records for the figures of each layer");
     let summary = summary(trace)?;
     doing("reading all records for the pictures");
     let pictures = pictures::draw(trace, &summary)?;
     doing("following the slowest calls");
-    let data = data::data(trace, &summary, pictures)?;
-    fill(&data)
+    let data = data::data(trace, &summary, pictures, asks)?;
+    let page = fill(&data)?;
+    Ok(match asks {
+        true => page.replacen(ALONE, SERVED, 1),
+        false => page,
+    })
 }
 
 /// Puts data into the page.
@@ -86,5 +105,8 @@ mod tests {
     #[test]
     fn the_page_has_one_place_for_data() {
         assert_eq!(PAGE.matches(PLACE).count(), 1);
+        // The policy stands before all else that could be so called.
+        assert_eq!(PAGE.matches(ALONE).count(), 1);
+        assert!(PAGE.find(ALONE) < PAGE.find(PLACE));
     }
 }

@@ -2,19 +2,17 @@
 //!
 //! Memory has a limit whatever the trace: bins for at most [`ROWS`] rows, [`CALLS`] calls, [`POINTS`] accesses of each of
 //! [`FILES`] files. Which accesses are in the sample follows from their numbers alone, so a page is the same each time.
+use super::bins::{Axis, BINS, Bins};
+use super::rows::{self, ProcessRow, ServerRow};
 use crate::busy::Busy;
 use crate::summary::Summary;
 use crate::trace::{Part, Trace};
 use crate::{Error, Notes};
-use penstock_trace::{Layer, NO_SERVER, Operation, OperationKind, Parent, Record};
+use penstock_trace::{Layer, Operation, OperationKind, Parent, Record};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-/// Rows of processes, and of servers: more share a row.
-pub(super) const ROWS: usize = 64;
-/// Bins of time.
-pub(super) const BINS: usize = 1024;
 /// The longest calls of programs.
 pub(super) const CALLS: usize = 20_000;
 /// Files whose accesses are shown: those with the most bytes.
@@ -53,115 +51,6 @@ pub(super) fn is_collective(operation: Operation) -> bool {
         && ["_all", "_all_begin", "_ordered", "_ordered_begin"]
             .iter()
             .any(|end| name.ends_with(end))
-}
-
-/// Time, cut into [`BINS`] bins.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
-    /// Nanoseconds since the trace began.
-    pub begin: u64,
-    /// Nanoseconds of a bin; at least 1.
-    pub width: u64,
-}
-
-impl Axis {
-    fn of(trace: &Trace) -> Axis {
-        let (mut begin, mut end) = (u64::MAX, 0);
-        for part in &trace.parts {
-            for block in part.stream.blocks() {
-                begin = begin.min(block.begin.saturating_add_signed(part.shift));
-                end = end.max(block.end.saturating_add_signed(part.shift));
-            }
-        }
-        let begin = begin.min(end);
-        Axis {
-            begin,
-            width: ((end - begin) / BINS as u64 + 1).max(1),
-        }
-    }
-
-    fn bin(&self, at: u64) -> usize {
-        let bin = at.saturating_sub(self.begin) / self.width;
-        (bin as usize).min(BINS - 1)
-    }
-
-    fn start(&self, bin: usize) -> u64 {
-        self.begin
-            .saturating_add(self.width.saturating_mul(bin as u64))
-    }
-}
-
-/// Nanoseconds in each bin of many intervals; each takes constant time, however long.
-#[derive(Debug, Clone)]
-pub(super) struct Bins {
-    part: Vec<u64>,
-    /// How many more intervals fill this bin than the one before.
-    more: Vec<i64>,
-}
-
-impl Default for Bins {
-    fn default() -> Bins {
-        Bins {
-            part: vec![0; BINS],
-            more: vec![0; BINS + 1],
-        }
-    }
-}
-
-impl Bins {
-    fn add(&mut self, axis: &Axis, begin: u64, end: u64) {
-        let (first, last) = (axis.bin(begin), axis.bin(end));
-        let mut part = |bin: usize, ns| self.part[bin] = self.part[bin].saturating_add(ns);
-        if first == last {
-            return part(first, end - begin);
-        }
-        part(first, axis.start(first + 1).saturating_sub(begin));
-        part(last, end.saturating_sub(axis.start(last)));
-        self.more[first + 1] += 1;
-        self.more[last] -= 1;
-    }
-
-    fn merge(&mut self, other: &Bins) {
-        for (mine, theirs) in self.part.iter_mut().zip(&other.part) {
-            *mine = mine.saturating_add(*theirs);
-        }
-        for (mine, theirs) in self.more.iter_mut().zip(&other.more) {
-            *mine += theirs;
-        }
-    }
-
-    /// Nanoseconds of each bin.
-    pub fn sums(&self, axis: &Axis) -> Vec<u64> {
-        let mut whole = 0i64;
-        let bins = self.part.iter().zip(&self.more);
-        bins.map(|(part, more)| {
-            whole += more;
-            part.saturating_add(axis.width.saturating_mul(whole.max(0) as u64))
-        })
-        .collect()
-    }
-}
-
-/// A row of the timeline: processes.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ProcessRow {
-    pub name: String,
-    pub processes: u64,
-    /// By kind of call.
-    pub kinds: [Bins; 4],
-}
-
-/// A row of the heat map: servers.
-#[derive(Debug, Clone)]
-pub(super) struct ServerRow {
-    pub name: String,
-    pub servers: u64,
-    /// What `busy` is of: `device`, `store` or `requests`.
-    pub from: &'static str,
-    pub busy: Bins,
-    pub queue: Bins,
-    /// Bytes of accesses that began in a bin.
-    pub bytes: Vec<u64>,
 }
 
 /// A call of a program, or an access to a file.
@@ -300,71 +189,6 @@ fn largest_files(summary: &Summary, access: Layer) -> Vec<String> {
     files.sort_by_key(|(bytes, path)| (Reverse(*bytes), *path));
     files.truncate(FILES);
     files.into_iter().map(|(_, path)| path.to_owned()).collect()
-}
-
-/// `rank 3` to `ranks 0 to 15`.
-fn rows_of_processes(trace: &Trace) -> (Vec<ProcessRow>, HashMap<usize, usize>) {
-    let mut parts: Vec<&Part> = trace.parts.iter().filter(|p| !p.is_server()).collect();
-    parts.sort_by_key(|p| (p.program, p.rank, p.index));
-    let each = parts.len().div_ceil(ROWS).max(1);
-    let several = parts.first().map(|p| p.program) != parts.last().map(|p| p.program);
-    let (mut rows, mut row_of) = (Vec::new(), HashMap::new());
-    for group in parts.chunks(each) {
-        let (first, last) = (group[0], group[group.len() - 1]);
-        let mut name = match group.len() {
-            1 => first.name(),
-            _ => format!("{} to {}", first.name(), last.name()),
-        };
-        if several {
-            name = format!("{:x}: {name}", first.program);
-        }
-        row_of.extend(group.iter().map(|p| (p.index, rows.len())));
-        rows.push(ProcessRow {
-            name,
-            processes: group.len() as u64,
-            ..ProcessRow::default()
-        });
-    }
-    (rows, row_of)
-}
-
-/// All servers that the trace knows of.
-fn rows_of_servers(trace: &Trace, summary: &Summary) -> (Vec<ServerRow>, BTreeMap<u32, usize>) {
-    let mut servers: Vec<u32> = trace.parts.iter().filter_map(|p| p.server).collect();
-    servers.extend(summary.cells.iter().map(|c| c.group.server));
-    servers.retain(|s| *s != NO_SERVER);
-    servers.sort_unstable();
-    servers.dedup();
-    let each = servers.len().div_ceil(ROWS).max(1);
-    let (mut rows, mut row) = (Vec::new(), BTreeMap::new());
-    for group in servers.chunks(each) {
-        let (first, last) = (group[0], group[group.len() - 1]);
-        let has_part = |s: u32| trace.parts.iter().any(|p| p.server == Some(s));
-        let has_device = |s: u32| {
-            summary
-                .servers
-                .iter()
-                .any(|x| x.server == s && x.has_device)
-        };
-        let from = match () {
-            () if !group.iter().copied().all(has_part) => "requests",
-            () if group.iter().copied().all(has_device) => "device",
-            () => "store",
-        };
-        row.extend(group.iter().map(|s| (*s, rows.len())));
-        rows.push(ServerRow {
-            name: match group.len() {
-                1 => format!("server {first}"),
-                _ => format!("servers {first} to {last}"),
-            },
-            servers: group.len() as u64,
-            from,
-            busy: Bins::default(),
-            queue: Bins::default(),
-            bytes: vec![0; BINS],
-        });
-    }
-    (rows, row)
 }
 
 /// What one part adds.
@@ -541,8 +365,8 @@ pub(super) fn draw(trace: &Trace, summary: &Summary) -> Result<Pictures, Error> 
     let axis = Axis::of(trace);
     let access = access_layer(summary);
     let paths = largest_files(summary, access);
-    let (processes, row_of) = rows_of_processes(trace);
-    let (servers, server_row) = rows_of_servers(trace, summary);
+    let (processes, row_of) = rows::of_processes(trace);
+    let (servers, server_row) = rows::of_servers(trace, summary);
     let rows = Rows {
         axis,
         without_part: servers.iter().map(|row| row.from == "requests").collect(),
@@ -747,24 +571,6 @@ impl Pictures {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bins_hold_the_time_of_intervals() {
-        let axis = Axis {
-            begin: 100,
-            width: 10,
-        };
-        let mut bins = Bins::default();
-        let mut plain = vec![0u64; BINS];
-        let mut random = penstock_base::Random::new(5);
-        for _ in 0..2_000 {
-            let begin = 100 + random.below(10_000);
-            let end = (begin + random.below(300)).min(100 + BINS as u64 * 10 - 1);
-            bins.add(&axis, begin, end);
-            (begin..end).for_each(|at| plain[((at - 100) / 10) as usize] += 1);
-        }
-        assert_eq!(bins.sums(&axis), plain);
-    }
 
     #[test]
     fn collective_calls_are_known_by_name() {

@@ -5,17 +5,16 @@
 //! a port of it.
 //! What servers tell are sums of rows that come and go; here they are added up from look to look, so that counters only grow.
 mod exposition;
-mod http;
 
 use crate::asking::{Inquirer, Round};
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::http::{self, Request, Response};
 use crate::programs::user;
 use crate::top::rows::{self, Look, OTHERS, Rates};
 use crate::{out, status};
 use clap::Args;
 use exposition::{Family, Form};
-use http::{Request, Response};
 use penstock_wire::message::{DataStatus, LedgerStatus, LedgerSums};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -98,7 +97,7 @@ pub fn metrics(args: &MetricsArgs, named: Option<&Path>) -> Result<()> {
         jobs: apart(args.jobs).map(Accounts::new),
         told: None,
     });
-    http::serve(&listener, move |request| {
+    http::serve(&listener, "metrics", 0, move |request| {
         answer(request, token.as_ref(), &exporter)
     });
     Ok(())
@@ -149,22 +148,21 @@ fn token(path: &Path) -> Result<blake3::Hash> {
 
 fn answer(request: &Request, token: Option<&blake3::Hash>, exporter: &Mutex<Exporter>) -> Response {
     // Hashes are compared in constant time.
-    let shown = || request.authorization.strip_prefix("Bearer ");
+    let shown = || request.header("authorization")?.strip_prefix("Bearer ");
     let may = |token: &blake3::Hash| shown().is_some_and(|t| blake3::hash(t.as_bytes()) == *token);
     if !token.is_none_or(may) {
-        return Response::failure(401, "show the token: Authorization: Bearer TOKEN");
+        let mut refused = Response::failure(401, "show the token: Authorization: Bearer TOKEN");
+        refused.headers.push(("WWW-Authenticate", "Bearer".into()));
+        return refused;
     }
     match request.path.as_str() {
         "/" => Response::failure(200, "metrics are at /metrics"),
         "/metrics" => {
-            let form = Form::accepted(&request.accept);
+            let form = Form::accepted(request.header("accept").unwrap_or_default());
             // Figures: whatever a panic left of them is good enough.
             let mut exporter = exporter.lock().unwrap_or_else(PoisonError::into_inner);
-            Response {
-                status: 200,
-                kind: form.kind(),
-                body: exposition::render(&exporter.figures(), form),
-            }
+            let body = exposition::render(&exporter.figures(), form);
+            Response::new(200, form.kind(), body)
         }
         _ => Response::failure(404, "metrics are at /metrics"),
     }

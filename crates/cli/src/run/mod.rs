@@ -248,7 +248,13 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     } else if !args.quiet {
         out::tell(&summary.to_text());
     }
-    if let Err(why) = report::keep(kept(args, started, status, summary))
+    let kept = kept(args, started, status, summary);
+    if let Some(dir) = &args.trace
+        && let Err(why) = report::keep_beside(dir, &kept)
+    {
+        out::note(format_args!("the trace lacks the run's summary: {why}"));
+    }
+    if let Err(why) = report::keep(kept)
         && !args.quiet
     {
         // A report that cannot be stored does not change the run's result.

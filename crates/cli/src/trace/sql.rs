@@ -20,9 +20,12 @@ pub struct SqlArgs {
     /// The trace: a directory; or the directory that `penstock trace export --parquet` made.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// The question.
-    #[arg(value_name = "QUERY")]
+    /// The question; `-`: from standard input, where other users of the host do not see it.
+    #[arg(value_name = "QUERY", allow_hyphen_values = true)]
     query: String,
+    /// Only read, and only the trace's tables: no other files, no settings, no extensions.
+    #[arg(long)]
+    locked: bool,
     /// For programs: one object with `rows` and `notes`.
     #[arg(long)]
     json: bool,
@@ -48,6 +51,9 @@ pub fn sql(args: &SqlArgs) -> Result<()> {
         "--form".into(),
         form.into(),
     ];
+    if args.locked {
+        words.push("--locked".into());
+    }
     for note in notes {
         words.push("--note".into());
         words.push(note.into());
