@@ -30,6 +30,8 @@ static unsigned long long unloaded;
 static int busy;
 /* An object was perhaps loaded that is not treated yet. */
 static int pending;
+/* The first pass, before libc has its environment, is over. */
+static int started;
 
 #if defined(__x86_64__)
 #define IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
@@ -69,19 +71,23 @@ static void *stub_for(const struct library_function *function, void *real) {
     if (i == STUBS)
         return real;
     if (i == stub_count) {
-        Dl_info where;
         stubs[i].function = function;
         stubs[i].real = real;
         stubs[i].library = NULL;
-        if (dladdr(real, &where) && where.dli_fname)
-            stubs[i].library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
         __atomic_store_n(&stub_count, i + 1, __ATOMIC_RELEASE);
     }
     return (void *)(stub_entries + (size_t)i * STUB_BYTES);
 }
 
+/* Not before somebody asks: dlopen before main runs constructors, and libc's would find no environment. */
 void *patch_ask(struct stub *stub, const char *name) {
-    return stub->library ? dlsym(stub->library, name) : NULL;
+    void *library = __atomic_load_n(&stub->library, __ATOMIC_ACQUIRE);
+    Dl_info where;
+    if (!library && dladdr(stub->real, &where) && where.dli_fname) {
+        library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        __atomic_store_n(&stub->library, library, __ATOMIC_RELEASE);
+    }
+    return library ? dlsym(library, name) : NULL;
 }
 
 struct object {
@@ -119,7 +125,7 @@ static const char *version_of(const struct object *object, unsigned symbol) {
 /* What the loader would find for an entry that is not bound yet: in the order of the program, then in the object's own. */
 static void *resolve(const struct object *object, const char *name, const char *version) {
     void *found = version ? dlvsym(RTLD_DEFAULT, name, version) : dlsym(RTLD_DEFAULT, name);
-    if (found)
+    if (found || !started)
         return found;
     void *handle = dlopen(object->path[0] ? object->path : NULL, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle)
@@ -258,6 +264,7 @@ void patch_all(void) {
     pending = 0;
     if (real_dlopen && real_dlsym)
         dl_iterate_phdr(visit, NULL);
+    started = 1;
     errno = error;
     __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
 }
