@@ -218,7 +218,7 @@ impl<S: Sink> Run<'_, S> {
             begin + duration
         } else {
             let write = access.operation == Operation::WRITE;
-            let on_hdf5 = draw % 2 == 0;
+            let on_hdf5 = draw.is_multiple_of(2);
             let (top, mpi) = (self.id(stream), if on_hdf5 { self.id(stream) } else { 0 });
             let inner = if on_hdf5 { mpi } else { top };
             let mut at = begin + 1_500;

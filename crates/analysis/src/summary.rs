@@ -584,12 +584,11 @@ impl<'a> Share<'a> {
             }
         }
         self.lost = self.window.lost();
-        self.server.busy = match self.server.has_device {
-            true => std::mem::take(&mut self.device).length(),
-            false => {
-                (self.server.accesses, self.server.bytes, self.server.order) = self.stores;
-                std::mem::take(&mut self.store).length()
-            }
+        self.server.busy = if self.server.has_device {
+            std::mem::take(&mut self.device).length()
+        } else {
+            (self.server.accesses, self.server.bytes, self.server.order) = self.stores;
+            std::mem::take(&mut self.store).length()
         };
         self.process.busy = std::mem::take(&mut self.calls).length();
         self.window = Window::default();
@@ -692,15 +691,16 @@ impl Join {
                 order,
             });
         }
-        match part.is_server() {
-            true => self.summary.servers.push(Server {
+        if part.is_server() {
+            self.summary.servers.push(Server {
                 first: share.server.first.min(share.server.last),
                 ..share.server
-            }),
-            false => self.summary.processes.push(Process {
+            });
+        } else {
+            self.summary.processes.push(Process {
                 first: share.process.first.min(share.process.last),
                 ..share.process
-            }),
+            });
         }
         self.summary.timeline.merge(&share.timeline);
         self.summary.records += share.records;
