@@ -58,7 +58,12 @@ def test_packages_are_clean(packages):
         scripts = run("dpkg-deb", "--info", package).stdout
         assert not re.search(r"\b(preinst|postinst|prerm|postrm)\b", scripts), "nothing is started"
     units = ("usr/lib/systemd/user/penstock@.service", "usr/lib/systemd/system/penstock-server@.service")
-    for path in ("usr/bin/penstock", "usr/lib/penstock/libpenstock.so", *units):
+    for path in (
+        "usr/bin/penstock",
+        "usr/lib/penstock/libpenstock.so",
+        "usr/lib/penstock/libpenstock_trace.so",
+        *units,
+    ):
         assert f"./{path}" in seen
 
 

@@ -173,7 +173,9 @@ def test_variables_that_pages_name_are_read():
     variable = re.compile(r"\bPENSTOCK_[A-Z]+(?:_[A-Z]+)*\b")
     code, named = set(), []
     for name in tracked():
-        if name.startswith(("crates/", "interpose/src/", "mpi/src/", "python/penstock/")) and name.endswith((".rs", ".c", ".py")):
+        if name.startswith(("crates/", "interpose/src/", "mpi/src/", "python/penstock/")) and name.endswith(
+            (".rs", ".c", ".py")
+        ):
             code |= set(re.findall(r'"(PENSTOCK_[A-Z]+(?:_[A-Z]+)*)"', (ROOT / name).read_text()))
         if name.endswith(".md"):
             named += [(name, word) for word in variable.findall((ROOT / name).read_text())]

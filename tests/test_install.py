@@ -42,6 +42,7 @@ def programs(top):
     assert {p.name for p in found} == {
         "penstock",
         "libpenstock.so",
+        "libpenstock_trace.so",
         "libpenstock_client.so.0",
         "libpenstock_sched_c.so.0",
     }
@@ -309,12 +310,14 @@ def test_srun_as_the_page_says(home, examples, short_dir):
 
 
 def test_the_page_has_every_variable():
-    sources = [p for top in ("crates/*/src", "mpi/src", "python/penstock") for p in ROOT.glob(f"{top}/**/*.*")]
+    sources = [
+        p for top in ("crates/*/src", "interpose/src", "mpi/src", "python/penstock") for p in ROOT.glob(f"{top}/**/*.*")
+    ]
     read = set()
     for source in sources:
         if source.suffix in {".rs", ".c", ".h", ".py"}:
             text = source.read_text().split("#[cfg(test)]\nmod ")[0]
-            read |= set(re.findall(r'"(PENSTOCK_[A-Z_]+)"', text))
+            read |= set(re.findall(r'"(PENSTOCK_[A-Z_]*[A-Z])"', text))
     page = (ROOT / "docs" / "use" / "launchers.md").read_text()
     assert len(read) > 8 and set(re.findall(r"^\| `(PENSTOCK_[A-Z_]+)` \|", page, re.MULTILINE)) == read
 

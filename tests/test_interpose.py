@@ -17,7 +17,7 @@ from conftest import COMPILERS, PENSTOCK, ROOT, penstock
 RECORDS = PENSTOCK.parent / "examples" / "records"
 LIBRARY = PENSTOCK.parent / "libpenstock_trace.so"
 sys.path.insert(0, str(ROOT / "interpose"))
-import table  # noqa: E402
+import table
 
 HEADERS = """
 #define _GNU_SOURCE
@@ -194,8 +194,7 @@ def test_ends_that_flush_nothing_lose_nothing(tmp_path, ending):
         """int main(int c, char **v) {
         int fd = open(v[1], O_WRONLY | O_CREAT, 0600);
         for (int i = 0; i < 5000; i++) write(fd, "12345678", 8);
-        %s return 0; }"""
-        % ENDINGS[ending],
+        ENDING return 0; }""".replace("ENDING", ENDINGS[ending]),
     )
     file = tmp_path / "f"
     _, rows = traced(tmp_path / "T", app, file, code=137 if ending == "kill" else 0)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PENSTOCK_TRACE_SINK_VERSION 1
+#define PENSTOCK_TRACE_SINK_VERSION 2
 
 struct penstock_trace_record {
     uint64_t id, parent, begin, duration, offset, bytes, code;
@@ -28,6 +28,8 @@ struct penstock_trace_sink {
     void (*close)(uint64_t id);
     uint32_t (*file)(const char *name, size_t length, uint64_t id);
     void (*record)(const struct penstock_trace_record *record);
+    /* Which process of which program this is, and a function of the library that asks: its own I/O is no call of the program. */
+    void (*identify)(uint64_t program, uint32_t rank, const void *code);
 };
 
 #endif

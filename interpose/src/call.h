@@ -41,21 +41,45 @@ static inline uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* False: the call is not recorded. `once`: not within another call of its layer. */
-static inline bool call_begin(struct call *call, enum layer layer, unsigned operation, const void *code, bool once) {
-    if (!settings.on || !settings_operation(operation) || !process_attached() ||
-        __atomic_load_n(&process->ring->stop, __ATOMIC_RELAXED))
-        return false;
+/* Whether this process records, now. */
+static inline bool call_possible(void) {
+    return settings.on && process_attached() && !__atomic_load_n(&process->ring->stop, __ATOMIC_RELAXED);
+}
+
+/* This thread, in a process that is attached. */
+static inline struct thread *thread_self(void) {
     struct thread *t = &self;
     if (unlikely(t->generation != process->generation)) {
         t->generation = process->generation;
         t->index = __atomic_fetch_add(&process->next_thread, 1, __ATOMIC_RELAXED);
         t->depth = 0;
     }
-    const void *frame = call;
+    return t;
+}
+
+/* Open calls that a call with this frame is within. */
+static inline uint32_t thread_depth(const struct thread *t, const void *frame) {
     uint32_t depth = t->depth;
     while (depth > 0 && t->open[depth - 1].frame <= frame)
         depth--;
+    return depth;
+}
+
+static inline void thread_open(struct thread *t, uint32_t depth, const void *frame, uint64_t id, unsigned layer) {
+    t->open[depth].frame = frame;
+    t->open[depth].id = id;
+    t->open[depth].layers = (depth ? t->open[depth - 1].layers : 0) | 1u << layer;
+    /* A handler that interrupts here begins above what is set. */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    t->depth = depth + 1;
+}
+
+/* False: the call is not recorded. `once`: not within another call of its layer. */
+static inline bool call_begin(struct call *call, enum layer layer, unsigned operation, const void *code, bool once) {
+    if (!settings.on || !settings_operation(operation) || !call_possible())
+        return false;
+    struct thread *t = thread_self();
+    uint32_t depth = thread_depth(t, call);
     if (depth >= NESTED)
         return false;
     uint32_t within = depth ? t->open[depth - 1].layers : 0;
@@ -68,12 +92,7 @@ static inline bool call_begin(struct call *call, enum layer layer, unsigned oper
     call->operation = (uint16_t)operation;
     call->code = code;
     call->end = 0;
-    t->open[depth].frame = frame;
-    t->open[depth].id = call->id;
-    t->open[depth].layers = within | 1u << layer;
-    /* A handler that interrupts here begins above what is set. */
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    t->depth = depth + 1;
+    thread_open(t, depth, call, call->id, layer);
     call->begin = now();
     return true;
 }

@@ -249,8 +249,47 @@ static int visit(struct dl_phdr_info *info, size_t size, void *unused) {
     return 0;
 }
 
+struct own_code own_code[OWN_OBJECTS];
+
+struct asked {
+    const void *function;
+    struct own_code found;
+};
+
+static int look_for(struct dl_phdr_info *info, size_t size, void *asked) {
+    (void)size;
+    struct asked *for_whom = asked;
+    uintptr_t low = UINTPTR_MAX, high = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD)
+            continue;
+        uintptr_t from = info->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+        low = from < low ? from : low;
+        high = to > high ? to : high;
+    }
+    uintptr_t function = (uintptr_t)for_whom->function;
+    if (function ? function >= low && function < high : info->dlpi_name && ends_with_name(info->dlpi_name, "libpenstock.so")) {
+        for_whom->found = (struct own_code){low, high - low};
+        return 1;
+    }
+    return 0;
+}
+
+void patch_own(const void *function) {
+    struct asked asked = {.function = function};
+    if (settings.direct || (function && is_own_code(function)) || !dl_iterate_phdr(look_for, &asked))
+        return;
+    for (int i = 0; i < OWN_OBJECTS; i++)
+        if (!own_code[i].bytes) {
+            own_code[i].low = asked.found.low;
+            __atomic_store_n(&own_code[i].bytes, asked.found.bytes, __ATOMIC_RELEASE);
+            return;
+        }
+}
+
 void patch_all(void) {
-    if (!settings.on || !(settings.layers & ~(1u << LAYER_STDIO | 1u << LAYER_POSIX)))
+    if (!settings.on || !(settings.layers & ((1u << LAYER_STDIO) - 1)))
         return;
     if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQ_REL)) {
         pending = 1;

@@ -12,7 +12,7 @@
 
 enum { MAPPED_STORES = 146 };
 
-#define BEGIN(operation) (call_begin(&call, LAYER_POSIX, operation, CALLER, false))
+#define BEGIN(operation) (!is_own_code(CALLER) && call_begin(&call, LAYER_POSIX, operation, CALLER, false))
 /* Errno is the function's, whatever is done behind it. */
 #define END(file, offset, bytes, failed)                                                                               \
     do {                                                                                                               \

@@ -311,6 +311,8 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
     reals_find();
     settings_read(environment);
     process_prepare();
-    if (settings.on)
+    if (settings.on) {
+        patch_own(NULL);
         patch_all();
+    }
 }

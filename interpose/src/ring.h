@@ -19,7 +19,8 @@
 /* What a slot begins. */
 enum slot_kind {
     SLOT_RECORD = 1,
-    /* The name of a file: `file` is its number within the process, `bytes` the length; the text fills the slots behind. */
+    /* The name of a file: `file` is its number within the process, `id` that in the deployment or 0, `bytes` the length; the text
+     * fills the slots behind. */
     SLOT_NAME = 2,
 };
 
@@ -37,7 +38,7 @@ struct slot {
     uint64_t duration;
     uint64_t offset;
     uint64_t bytes;
-    /* Return address of the call. */
+    /* Return address of the call. Of layers below POSIX: the server, or UINT32_MAX. */
     uint64_t code;
     uint32_t file;
     int32_t error;

@@ -15,7 +15,7 @@ static const struct {
 } operations[] = {
 #include "operations.inc"
 };
-static const char *const layer_names[LAYERS] = {"netcdf", "pnetcdf", "hdf5", "mpiio", "stdio", "posix"};
+static const char *const layer_names[LAYERS] = {"netcdf", "pnetcdf", "hdf5", "mpiio", "stdio", "posix", "client"};
 
 void say(const char *what, const char *which) {
     char line[PATH_ROOM + 256];
@@ -121,6 +121,9 @@ static void choose(const char *kinds, const char *functions, const char *layers)
 static const char system_files[] = "!/proc/*,!/sys/*,!/dev/*,!/etc/*,!/usr/*,!/bin/*,!/sbin/*,!/lib/*,!/lib64/*,!/boot/*,/dev/shm/*";
 
 bool settings_choose(const char *path) {
+    size_t length = strlen(settings.summaries);
+    if (length && strncmp(path, settings.summaries, length) == 0 && path[length] == '/')
+        return false;
     return listed(settings.files[0] ? settings.files : system_files, path);
 }
 
@@ -140,6 +143,9 @@ void settings_read(char **environment) {
         say("too long: ", "PENSTOCK_TRACE, PENSTOCK_TRACE_COLLECTOR or PENSTOCK_TRACE_FILES");
         return;
     }
+    const char *summaries = variable(environment, "PENSTOCK_SUMMARY_DIR"), *direct = variable(environment, "PENSTOCK_DIRECT");
+    copy(settings.summaries, sizeof settings.summaries, summaries ? summaries : "");
+    settings.direct = direct && strcmp(direct, "0") != 0;
     settings.rank = UINT32_MAX;
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof ranks / sizeof ranks[0] && settings.rank == UINT32_MAX; i++) {

@@ -4,6 +4,7 @@
  *   process.c     this process's ring, its collector             call.h       one call: begin, end
  *   posix.c, stdio.c   wrappers that are exported                libraries.c  calls of MPI-IO, HDF5, PnetCDF, netCDF
  *   patch.c       tables of loaded objects lead to stubs         stub.S       the stubs
+ *   sink.c        records of Penstock's own libraries
  *
  * Rules for all of it: no malloc, no lock, errno as the program's function leaves it, and usable in a signal handler.
  */
@@ -21,8 +22,8 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Numbers of penstock_trace::Layer. */
-enum layer { LAYER_NETCDF, LAYER_PNETCDF, LAYER_HDF5, LAYER_MPIIO, LAYER_STDIO, LAYER_POSIX };
-#define LAYERS 6
+enum layer { LAYER_NETCDF, LAYER_PNETCDF, LAYER_HDF5, LAYER_MPIIO, LAYER_STDIO, LAYER_POSIX, LAYER_CLIENT };
+#define LAYERS 7
 
 enum { OPERATIONS = 8192, PATH_ROOM = 4096 };
 
@@ -43,6 +44,10 @@ struct settings {
     char directory[PATH_ROOM];
     char collector[PATH_ROOM];
     char files[1024];
+    /* Where Penstock's library leaves summaries: no file of the program. */
+    char summaries[PATH_ROOM];
+    /* Files that MPI-IO opens are on ordinary file systems. */
+    bool direct;
     char words[1024];
     char job[128];
 };
@@ -103,6 +108,8 @@ struct open_file {
 struct open_file *file_of(int fd);
 /* Number of a file by the name that a program uses; FILE_LEFT_OUT. */
 uint32_t file_named(int directory, const char *path);
+/* A file with this name, and its number in the deployment or 0: its number here. */
+uint32_t file_announce(const char *path, uint64_t id);
 /* A descriptor was opened. */
 void file_opened(int fd, int directory, const char *path, int flags);
 void file_closed(int fd);
@@ -144,6 +151,21 @@ struct stub {
 extern struct stub stubs[STUBS];
 
 void patch_all(void);
+/* Calls from the object that has this function, or from libpenstock.so, are Penstock's own I/O and not the program's; unless the
+ * program's files are on ordinary file systems, where it is done for the program. */
+void patch_own(const void *function);
+enum { OWN_OBJECTS = 4 };
+struct own_code {
+    uintptr_t low;
+    uintptr_t bytes;
+};
+extern struct own_code own_code[OWN_OBJECTS];
+static inline bool is_own_code(const void *code) {
+    for (int i = 0; i < OWN_OBJECTS && own_code[i].bytes; i++)
+        if ((uintptr_t)code - own_code[i].low < own_code[i].bytes)
+            return true;
+    return false;
+}
 /* A function of the library that a stub leads to. */
 void *patch_ask(struct stub *stub, const char *name);
 

@@ -1,7 +1,7 @@
 //! One process's part of a trace: `host-PID-START.trace`.
 use crate::process;
 use crate::ring::{Entry, Ring};
-use penstock_trace::{Clock, Layer, NO_RANK, StreamHead, StreamWriter};
+use penstock_trace::{Clock, Layer, StreamHead, StreamWriter};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,10 +50,7 @@ impl Part {
             host: host.into(),
             pid,
             program: ring.program(),
-            rank: match ring.rank() {
-                u32::MAX => NO_RANK,
-                rank => rank,
-            },
+            rank: ring.rank(),
             began: ring.began(),
             clock: Clock::default(),
             command: ring.command(),
@@ -93,8 +90,8 @@ impl Part {
         let stuck = self.ring.drain(|entry| {
             let Some(writer) = writer else { return };
             let pushed = match entry {
-                Entry::Name(number, path) => {
-                    names.insert(number, writer.name_file(&path));
+                Entry::Name(number, name) => {
+                    names.insert(number, writer.name_file_of(&name));
                     if names.len() > NAMES {
                         *names = names.split_off(&number.saturating_sub(NAMES as u32 / 2));
                     }
@@ -140,6 +137,13 @@ impl Part {
                 self.head.modules = modules;
                 writer.set_head(&self.head)?;
             }
+        }
+        // Known once the program has opened a file: the launcher may not have said.
+        let (program, rank) = (self.ring.program(), self.ring.rank());
+        if (program, rank) != (self.head.program, self.head.rank) {
+            self.head.program = program;
+            self.head.rank = rank;
+            writer.set_head(&self.head)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One process's ring in shared memory, as `interpose/src/ring.h` lays it out. What stands in it is checked: the program may
 //! have written over it.
 use crate::{Error, Result};
-use penstock_trace::{Layer, Operation, Parent, Record};
+use penstock_trace::{FileName, Layer, Operation, Parent, Record};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::path::Path;
@@ -41,8 +41,8 @@ mod at {
 pub enum Entry {
     /// A call. Its `file` is a number of the process's.
     Record(Record),
-    /// The name of the process's file with this number.
-    Name(u32, String),
+    /// The name of the process's file with this number, and its number in the deployment or 0.
+    Name(u32, FileName),
 }
 
 /// A ring, mapped.
@@ -261,7 +261,10 @@ impl Ring {
                 record.duration = u64_of(slot, 32);
                 record.offset = u64_of(slot, 40);
                 record.bytes = u64_of(slot, 48);
-                record.code = u64_of(slot, 56);
+                match u64_of(slot, 56) {
+                    server if record.layer > Layer::Posix => record.server = server as u32,
+                    code => record.code = code,
+                }
                 record.file = file;
                 record.error = u32_of(slot, 68) as i32;
                 record.thread = u32_of(slot, 72);
@@ -276,10 +279,9 @@ impl Ring {
                 for (k, part) in text.chunks_mut(SLOT).enumerate() {
                     self.copy(self.place(self.tail + 1 + k as u64), part);
                 }
-                Some(Entry::Name(
-                    file,
-                    String::from_utf8_lossy(&text).into_owned(),
-                ))
+                let path = String::from_utf8_lossy(&text).into_owned();
+                let id = u64_of(slot, 8);
+                Some(Entry::Name(file, FileName { path, id }))
             }
             _ => None,
         }
@@ -361,7 +363,7 @@ pub mod tests {
         let mut ids = Vec::new();
         let stuck = ring.drain(|entry| match entry {
             Entry::Record(record) => ids.push(record.id),
-            Entry::Name(number, name) => ids.push(u64::from(number) * 1000 + name.len() as u64),
+            Entry::Name(number, name) => ids.push(u64::from(number) * 1000 + name.path.len() as u64),
         });
         (ids, stuck)
     }

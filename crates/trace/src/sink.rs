@@ -14,7 +14,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Version of [`Table`].
-pub const TABLE_VERSION: u32 = 1;
+pub const TABLE_VERSION: u32 = 2;
 
 /// A record as it crosses the table: see [`crate::Record`]. A thread of `u32::MAX` is the calling one.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +57,8 @@ pub struct Table {
     pub file: extern "C" fn(name: *const c_char, length: usize, id: u64) -> u32,
     /// Takes a record, or counts it as dropped.
     pub record: extern "C" fn(record: *const RawRecord),
+    /// Which process of which program this is, and a function of the library that asks: its own I/O is no call of the program.
+    pub identify: extern "C" fn(program: u64, rank: u32, code: *const c_void),
 }
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(null_mut());
@@ -78,6 +80,7 @@ pub fn attach(program: u64, rank: u32) {
     ONCE.call_once(|| {
         let found = loaded().or_else(|| crate::file_sink::from_environment(program, rank));
         if let Some(table) = found {
+            (table.identify)(program, rank, attach as fn(u64, u32) as *const c_void);
             TABLE.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
         }
     });
