@@ -12,10 +12,11 @@
 //! those of its call and server. Memory: the visits (32 bytes each), a window for each stream that is read, and the groups.
 //!
 //! The summary of a large trace is kept beside it, in the file `summary.index`, until a part of the trace changes.
-use crate::busy::{Busy, Timeline};
+use crate::busy::{Bin, Busy, Timeline};
 use crate::cover::Cover;
 use crate::figures::{Figures, Order};
 use crate::key::Key;
+use crate::marks::{Joined, MARK, MarkedPhase, Marks};
 use crate::trace::{Part, Trace};
 use crate::visits::{Visit, Visits};
 use crate::window::Window;
@@ -33,7 +34,7 @@ use std::path::Path;
 /// The file that a summary is kept in.
 pub const INDEX: &str = "summary.index";
 /// Of the file. Others are made anew.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Records from which on a summary is kept.
 const WORTH_KEEPING: u64 = 1 << 20;
 /// Most groups of a part whose files are told apart.
@@ -153,6 +154,8 @@ pub struct Summary {
     pub processes: Vec<Process>,
     /// Calls of all processes.
     pub timeline: Timeline,
+    /// Phases that programs marked.
+    pub marked: Vec<MarkedPhase>,
     /// Records.
     pub records: u64,
     /// Nanoseconds of records without a recorded parent.
@@ -299,6 +302,7 @@ struct Share<'a> {
     process: Process,
     calls: Busy,
     timeline: Timeline,
+    marks: Marks,
     roots: u64,
     orphans: u64,
     /// Records whose children were not kept apart, for want of room.
@@ -337,6 +341,7 @@ impl<'a> Share<'a> {
             },
             calls: Busy::default(),
             timeline: Timeline::default(),
+            marks: Marks::default(),
             roots: 0,
             orphans: 0,
             lost: 0,
@@ -360,6 +365,7 @@ impl<'a> Share<'a> {
         } else {
             self.process.first = self.process.first.min(fact.begin);
             self.process.last = self.process.last.max(fact.end);
+            self.marks.record(record);
         }
         // What never has children in its stream need not wait.
         let is_leaf = match fact.layer {
@@ -460,6 +466,15 @@ impl<'a> Share<'a> {
                 _ => (0, 0),
             };
             self.timeline.add(fact.begin, fact.end, read, written);
+            if fact.operation != MARK {
+                let what = Bin {
+                    calls: 1,
+                    read,
+                    written,
+                    busy: fact.end - fact.begin,
+                };
+                self.marks.add(fact.begin, &what);
+            }
         }
     }
 
@@ -603,6 +618,7 @@ struct Join {
     files: HashMap<String, u32>,
     modules: HashMap<String, u32>,
     cells: HashMap<Group, usize>,
+    marked: Joined,
     folded: bool,
     lost: u64,
 }
@@ -697,6 +713,9 @@ impl Join {
                 ..share.server
             });
         } else {
+            let process = &share.process;
+            self.marked
+                .add(part.program, share.marks, process.first, process.last);
             self.summary.processes.push(Process {
                 first: share.process.first.min(share.process.last),
                 ..share.process
@@ -743,6 +762,7 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
         join.add(share);
     }
     let mut summary = join.summary;
+    summary.marked = join.marked.phases();
     summary.unclaimed = count;
     summary.roots += time;
     summary.cells.sort_by_key(|cell| cell.group);
