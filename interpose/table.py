@@ -98,7 +98,9 @@ def main(directory):
             f'{{"{name}", {known[operation][0]}, {LAYERS.index(layer)}, {layer.upper()}_{shape.upper()}, {one}, {two}}},\n'
         )
     (directory / "libraries.inc").write_text("".join(lines))
-    used = sorted({(*known[operation], operation) for _, _, _, operation in table})
+    # A mapping that is stored to is an operation of its own.
+    operations = {operation for _, _, _, operation in table} | {"mapped-stores"}
+    used = sorted((*known[operation], operation) for operation in operations)
     (directory / "operations.inc").write_text("".join(f'{{{n}, "{kind}", "{name}"}},\n' for n, kind, name in used))
 
 

@@ -25,6 +25,7 @@ mount --bind "$2/disk-$1" "$2/local"
 mount --bind "$2/home" "$3"
 mount --bind "$2/hosts" /etc/hosts
 mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
 exec dropbear -F -E -s -j -k -r "$2/hostkey" -p 22 -P "/run/dropbear.pid"
 """

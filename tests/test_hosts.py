@@ -376,6 +376,30 @@ def test_a_job_on_several_hosts(hosts):
     assert left_of_job(hosts) == []
 
 
+def test_a_traced_program_on_two_hosts(hosts):
+    """Each host's processes start a collector there; all parts are in the one directory, and are one trace."""
+    app = hosts.dir / "job"
+    subprocess.run([COMPILERS["mpich"], "-o", app, ROOT / "tests" / "job.c"], check=True)
+    root = hosts.on("h1", "sh", "-c", "echo ~").stdout.strip()
+    home = hosts.dir / "home"
+    (home / "mesh").write_bytes(bytes(1_000_000))
+    launcher = [f"--launcher-arg={word}" for word in ("-launcher", "ssh", "-hosts", "h1,h2", "-ppn", "1")]
+    options = ["-n", 2, "--trace", f"{root}/trace", "--no-penstock", "--trace-layers", "mpiio,posix", *launcher]
+    environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+    hosts.penstock("h1", "run", *options, "--", app, f"{root}/mesh", f"{root}/field", 0, 0, env=environment)
+    assert (home / "field").stat().st_size == 1_000_000
+
+    def parts():
+        checked = hosts.penstock("h1", "trace", "check", f"{root}/trace", check=False)
+        return checked.returncode == 0 and {path.name.split("-")[0] for path in (home / "trace").glob("*.trace")}
+
+    # The collector of a host that has no launcher ends some time after its last process.
+    assert wait("the parts of both hosts are whole", 30, parts) == {"h1", "h2"}
+    listed = hosts.penstock("h1", "trace", "list", f"{root}/trace", "--layer", "mpiio", "--json").stdout
+    assert {row["key"].split("/")[0] for row in json.loads(listed)["rows"]} == {"0", "1"}
+    shutil.rmtree(home / "trace")
+
+
 @pytest.mark.long
 def test_a_checkpoint_outlives_a_host_that_is_lost_and_one_that_is_cut_off(hosts, examples):
     """Ranks on h1 and h2, servers on all five; h3 loses power, h4 its network."""

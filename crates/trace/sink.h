@@ -1,5 +1,5 @@
-/* Where the records of a process go: the table that a library for tracing exports as `penstock_trace_sink`, and that the client
- * library and the MPI-IO library look for. crates/trace/src/sink.rs says what the functions promise. */
+/* Where the records of a process go: a library for tracing exports this table as `penstock_trace_sink`. The client library and the
+ * MPI-IO library look for it. crates/trace/src/sink.rs says what the functions promise. */
 #ifndef PENSTOCK_TRACE_SINK_H
 #define PENSTOCK_TRACE_SINK_H
 

@@ -1,7 +1,7 @@
 //! A trace file with any content: an error that names the place, or records that survive being written again.
 //!
-//! The first byte says what the others are: a whole file, one of an older version included; the payload of one block in an
-//! otherwise sound file of today's version (a reader that checks sums is not reached by chance); or names of files there.
+//! The first byte says what the others are. A whole file, one of an older version included; the payload of one block in an
+//! otherwise sound file of today's version, because a reader that checks sums is not reached by chance; or names of files.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -23,7 +23,8 @@ bool process_is_own(void) {
     return process->pid == (pid_t)raw(SYS_getpid);
 }
 
-uint32_t file_announce(const char *path, uint64_t id) {
+/* Sends a name to the collector. */
+static uint32_t announce(const char *path, uint64_t id) {
     uint32_t number = __atomic_add_fetch(&process->next_file, 1, __ATOMIC_RELAXED);
     size_t length = strnlen(path, PATH_ROOM);
     struct slot slot = {.kind = SLOT_NAME, .file = number, .bytes = length, .id = id};
@@ -87,7 +88,12 @@ uint32_t file_named(int directory, const char *path) {
     char name[PATH_ROOM];
     if (!path || !process_attached() || !absolute(directory, path, name))
         return 0;
-    return settings_choose(name) ? file_announce(name, 0) : FILE_LEFT_OUT;
+    return settings_choose(name) ? announce(name, 0) : FILE_LEFT_OUT;
+}
+
+uint32_t file_of_deployment(const char *path, uint64_t id) {
+    /* What is left out unless asked for are directories of hosts; names of a deployment are no such. */
+    return settings.files[0] && !settings_choose(path) ? FILE_LEFT_OUT : announce(path, id);
 }
 
 static void note_highest(unsigned fd) {
@@ -100,7 +106,7 @@ static void enter(int fd, const char *name, bool asked) {
     struct open_file *file = &table[fd];
     file->position = 0;
     file->asked = asked;
-    __atomic_store_n(&file->number, name && settings_choose(name) ? file_announce(name, 0) : FILE_LEFT_OUT, __ATOMIC_RELEASE);
+    __atomic_store_n(&file->number, name && settings_choose(name) ? announce(name, 0) : FILE_LEFT_OUT, __ATOMIC_RELEASE);
     note_highest((unsigned)fd);
 }
 

@@ -53,6 +53,26 @@ static int64_t mpi_bytes(struct stub *stub, long count, long type) {
     return product(large ? count : (int)count, size);
 }
 
+/* A name as MPI_File_open takes it: ROMIO's prefix names a kind of file system, Penstock's a name in its deployment. */
+static uint32_t mpi_file(const char *name) {
+    static const char own[] = "penstock:";
+    if (!name || !process_attached())
+        return 0;
+    const char *end = name;
+    while ((*end >= 'a' && *end <= 'z') || (*end >= '0' && *end <= '9'))
+        end++;
+    const char *rest = end - name >= 2 && *end == ':' ? end + 1 : name;
+    if (settings.direct || strncmp(name, own, sizeof own - 1) != 0)
+        return file_named(AT_FDCWD, rest);
+    char path[PATH_ROOM] = "/";
+    while (*rest == '/')
+        rest++;
+    size_t length = strnlen(rest, sizeof path - 2);
+    memcpy(path + 1, rest, length);
+    path[length + 1] = 0;
+    return file_of_deployment(path, 0);
+}
+
 /* HDF5 ------------------------------------------------------------------------------------------------------------- */
 
 /* Identifiers have 32 bits before 1.10. */
@@ -63,6 +83,21 @@ static uint64_t hdf5_id(struct stub *stub, long id) {
 static bool hdf5_valid(struct stub *stub, long id) {
     int (*valid)(long) = (int (*)(long))patch_ask(stub, "H5Iis_valid");
     return valid && valid(id) > 0;
+}
+
+/* The file of an object; of one that was opened by a call that is not followed, the library knows it. */
+static uint32_t hdf5_file(struct stub *stub, long object) {
+    uint32_t number = handle_get(LAYER_HDF5, hdf5_id(stub, object));
+    if (number != NOT_SEEN)
+        return number;
+    long (*file_of)(long) = (long (*)(long))patch_ask(stub, "H5Iget_file_id");
+    int (*close)(long) = (int (*)(long))patch_ask(stub, "H5Fclose");
+    long file = file_of && close && hdf5_valid(stub, object) ? file_of(object) : -1;
+    if ((int)file == -1 || !hdf5_valid(stub, file))
+        return NOT_SEEN;
+    number = handle_get(LAYER_HDF5, hdf5_id(stub, file));
+    close(file);
+    return number;
 }
 
 /* Points of what `get` tells of an object: its data space. */
@@ -160,14 +195,14 @@ static uint32_t file_before(struct stub *stub, const long *a) {
     const struct library_function *f = stub->function;
     switch ((enum shape)f->shape) {
     case MPIIO_MARK: return 0;
-    case MPIIO_OPEN: return file_named(AT_FDCWD, (const char *)a[1]);
-    case MPIIO_NAME: return file_named(AT_FDCWD, (const char *)a[0]);
+    case MPIIO_OPEN: return mpi_file((const char *)a[1]);
+    case MPIIO_NAME: return mpi_file((const char *)a[0]);
     case MPIIO_CLOSE: return a[0] ? handle_get(LAYER_MPIIO, *(const uint64_t *)a[0]) : 0;
     case MPIIO_SIZE: case MPIIO_OTHER: case MPIIO_AT: case MPIIO_DATA: return handle_get(LAYER_MPIIO, (uint64_t)a[0]);
     case HDF5_FILE: return file_named(AT_FDCWD, (const char *)a[f->one]);
-    case HDF5_MULTI: return (size_t)a[f->one] && a[f->one + 1] ? handle_get(LAYER_HDF5, *(const uint64_t *)a[f->one + 1]) : 0;
+    case HDF5_MULTI: return (size_t)a[f->one] && a[f->one + 1] ? hdf5_file(stub, *(const long *)a[f->one + 1]) : 0;
     case HDF5_CHILD: case HDF5_CLOSE: case HDF5_OTHER: case HDF5_DATA: case HDF5_ATTRIBUTE: case HDF5_CHUNK_WRITE:
-        return handle_get(LAYER_HDF5, hdf5_id(stub, a[f->one]));
+        return hdf5_file(stub, a[f->one]);
     case PNETCDF_OPEN: case NETCDF_OPEN: return file_named(AT_FDCWD, (const char *)a[f->one]);
     default: return handle_get((enum layer)f->layer, grid_handle(stub, a[0]));
     }

@@ -117,8 +117,8 @@ static void choose(const char *kinds, const char *functions, const char *layers)
     }
 }
 
-/* Directories of the system, which programs read as they start. */
-static const char system_files[] = "!/proc/*,!/sys/*,!/dev/*,!/etc/*,!/usr/*,!/bin/*,!/sbin/*,!/lib/*,!/lib64/*,!/boot/*,/dev/shm/*";
+/* Directories of the system, which programs read as they start, and shared memory of MPI libraries. */
+static const char system_files[] = "!/proc/*,!/sys/*,!/dev/*,!/etc/*,!/usr/*,!/bin/*,!/sbin/*,!/lib/*,!/lib64/*,!/boot/*,/dev/shm/*,!/dev/shm/ucx_*,!/dev/shm/*mpi*";
 
 bool settings_choose(const char *path) {
     size_t length = strlen(settings.summaries);

@@ -52,10 +52,7 @@ static uint32_t sink_file(const char *name, size_t length, uint64_t id) {
         return 0;
     memcpy(path, name, length);
     path[length] = 0;
-    /* What is left out unless asked for are directories of hosts; names of a deployment are no such. */
-    if (settings.files[0] && !settings_choose(path))
-        return FILE_LEFT_OUT;
-    return file_announce(path, id);
+    return file_of_deployment(path, id);
 }
 
 static void sink_record(const struct penstock_trace_record *from) {

@@ -108,8 +108,8 @@ struct open_file {
 struct open_file *file_of(int fd);
 /* Number of a file by the name that a program uses; FILE_LEFT_OUT. */
 uint32_t file_named(int directory, const char *path);
-/* A file with this name, and its number in the deployment or 0: its number here. */
-uint32_t file_announce(const char *path, uint64_t id);
+/* Number of a file by its name in a deployment of Penstock, and its number there or 0; FILE_LEFT_OUT. */
+uint32_t file_of_deployment(const char *path, uint64_t id);
 /* A descriptor was opened. */
 void file_opened(int fd, int directory, const char *path, int flags);
 void file_closed(int fd);

@@ -1,8 +1,8 @@
 //! `penstock collect`: writes down what traced processes of this host record. `penstock run --trace` starts it, and on other hosts
 //! the first process that finds none (`interpose/src/process.c`).
 //!
-//! With `--until-told` it says `ready` on standard output, goes on until standard input ends, and says at the end what was
-//! collected, as one line of JSON.
+//! With `--until-told` it says `ready` on standard output and goes on until standard input ends. Then it says what was collected,
+//! as one line of JSON.
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size::Size;

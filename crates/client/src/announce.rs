@@ -2,8 +2,8 @@
 //!
 //! The environment of a job and `/proc` are read once; nothing is asked of anybody. Without a scheduler of jobs the launcher's name
 //! for what it started stands for the job's. *Source*: the manuals of Slurm, PBS, LSF
-//! and Flux for a job's name; the PMIx standard, Open MPI 4 and PALS for a launcher's, MPICH's Hydra for its address ([`crate::job`]);
-//! those of Hydra (PMI), Open MPI and Slurm for the number of ranks.
+//! and Flux for a job's name. The PMIx standard, Open MPI 4 and PALS for a launcher's, MPICH's Hydra for its address ([`crate::job`]).
+//! The manuals of Hydra (PMI), Open MPI and Slurm for the number of ranks.
 use penstock_wire::message::{MAX_COMMAND, MAX_PROGRAM_NAME, ProgramInfo};
 use std::ffi::OsString;
 use std::fs::File;

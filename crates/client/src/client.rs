@@ -105,6 +105,7 @@ impl Client {
         role: Role,
         options: ClientOptions,
     ) -> Result<Client> {
+        sink::attach(who.program, who.rank);
         let client = Client::unconnected(deployment, who, role, options)?;
         client.reach_meta()?;
         Ok(client)

@@ -244,8 +244,8 @@ impl File {
         let begins = first.as_ref().map_or(0, |(_, access)| access.bounds().0);
         let call = file.begin_call(operation);
         let trace = file.client.trace_of(call.as_ref());
-        // Under a lock the connections are the lock's own, so nothing is taken from other calls, and a
-        // call that waits for the lock cannot keep its holder from going on.
+        // Under a lock the connections are the lock's own, so nothing is taken from other calls. A call
+        // that waits for the lock cannot keep its holder from going on.
         let (_busy, _permit) = match &held {
             Some(held) => (Some(held.enter()), None),
             None => (None, Some(file.client.permit()?)),

@@ -1,5 +1,5 @@
 //! Prints the records of streams as CSV, for tests: `records PART...`
-use penstock_trace::{Parent, Stream};
+use penstock_trace::{Error, Parent, Stream};
 use std::io::Write;
 use std::path::Path;
 
@@ -14,7 +14,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let stream = Stream::open(path)?;
         let (head, summary) = (stream.head(), stream.summary());
         for record in stream.records() {
-            let r = record?;
+            let r = match record {
+                // It is still being written: `whole` says so.
+                Err(Error::Truncated { .. }) => break,
+                record => record?,
+            };
             let parent = match r.parent {
                 Parent::Here(id) => id,
                 _ => 0,

@@ -363,7 +363,9 @@ pub mod tests {
         let mut ids = Vec::new();
         let stuck = ring.drain(|entry| match entry {
             Entry::Record(record) => ids.push(record.id),
-            Entry::Name(number, name) => ids.push(u64::from(number) * 1000 + name.path.len() as u64),
+            Entry::Name(number, name) => {
+                ids.push(u64::from(number) * 1000 + name.path.len() as u64)
+            }
         });
         (ids, stuck)
     }

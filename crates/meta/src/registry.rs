@@ -1,7 +1,7 @@
 //! The list of programs that use the deployment: user, host, job and command of each.
 //!
 //! *Problem*: requests carry the number of their program, which tells nobody whose it is. *Idea*: the processes of a program
-//! tell once on each connection ([`ProgramInfo`]); all of one user, program and host are one row, which ends with the last of
+//! tell once on each connection ([`ProgramInfo`]). All of one user, program and host are one row, which ends with the last of
 //! these connections. So nothing has to be stored: after a restart rows come back with the connections.
 //! *Bounds*: [`MAX_PROGRAMS`] rows, of which a user has a share (docs/decisions/0028). Where there is no room, the user's
 //! row that has been idle for longest makes some; where he has none, anybody's. The [`MAX_FORMER`] programs that ended last keep their names,

@@ -27,7 +27,7 @@
 //! a connection only after [`GrantPage::quiesce`] on every grant it got there.
 //! The page is a sealed memfd: a client cannot make it shorter under the server's feet.
 //!
-//! *What is moved* past the server the client adds up in the same page, on a cache line of its own ([`GrantPage::count`]), and the server
+//! *What is moved* past the server the client adds up in the same page, on a cache line of its own ([`GrantPage::count`]). The server
 //! reads it when it wants to know ([`GrantPage::moved`]). No message is sent for it, and a client that is killed has told what it moved. A client that lies
 //! changes its own figures alone.
 use rustix::fs::{MemfdFlags, SealFlags};

@@ -21,9 +21,9 @@
 //! # Ok::<(), penstock_sched::Error>(())
 //! ```
 //!
-//! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
+//! One algorithm per file in `algorithms/`. What they share: `table` (requests, virtual requests, queues, aggregation),
 //! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
-//! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
+//! `statistics`. `groups`: files under different algorithms at once. `journal`: each call with its answer, to be checked elsewhere.
 //! [`learn`]: predictions and patterns, from traces and online. [`ledger`]: who loads the server. A [`Dispatcher`] is all of it for one data server.
 mod algorithms;
 mod dispatcher;

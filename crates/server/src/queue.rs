@@ -3,7 +3,7 @@
 //! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
 //! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
 //! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
-//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
+//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts. Where it wants to
 //! look again at a time, the server's timer does ([`Timer`]). The thread of a virtual request's first part serves all of its
 //! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
 //! range before it queues, so nobody waits for a lock while others wait for it here.

@@ -2,13 +2,13 @@
 //!
 //! *Problem*: a trace must neither change what it shows nor cost much.
 //! *Idea*: a request goes where it would go without a trace. While one is written, its session keeps a [`Trail`]: a Server
-//! record, and below it a Store record for each slice that goes to the store, with times taken before and after. A slice
+//! record, and below it a Store record for each slice that goes to the store. Times are taken before and after. A slice
 //! that the scheduler decides on has a Queue record and a Decision record besides, from the times that the queue noted.
 //! All of a request goes to the recorder at once when it is over ([`penstock_trace::Recorder`]).
 //!
-//! `trace=DIR` writes DIR/data-N.trace; `predict=DIR` reads DIR/data-N.trace, links arriving
-//! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
-//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
+//! `trace=DIR` writes DIR/data-N.trace. `predict=DIR` reads DIR/data-N.trace and links arriving requests to those of the
+//! trace. MLF and aIOLi then wait for an aggregation that is known to come, and SRTF knows how many bytes of a file are
+//! still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
 use crate::error::refuse;
 use penstock_host::time::{now, since_epoch};
 use penstock_sched::learn::{Limits, Predictor};
@@ -85,14 +85,14 @@ impl Tracing {
                 path.display()
             )));
         }
-        let from = now();
+        let (from, began) = trace::time_zero(now, since_epoch);
         let head = StreamHead {
             host: trace::host_name(),
             pid: std::process::id(),
             server: Some(site.server),
             servers: site.servers,
             unit: site.unit,
-            began: u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX),
+            began,
             ..StreamHead::default()
         };
         let recorder = Recorder::start(&path, &head, RecorderOptions::default()).map_err(failed)?;

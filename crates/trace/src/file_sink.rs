@@ -3,7 +3,7 @@
 //! Records go through a [`Recorder`]; the file's end is written at `exit`. A process that ends otherwise (`_exit`, exec, a
 //! signal) loses what it recorded within the last second, and its stream has no end. The child of a fork records nothing.
 use crate::operations::Operation;
-use crate::record::{Layer, Parent, Record, StreamHead, host_name};
+use crate::record::{Layer, Parent, Record, StreamHead, host_name, time_zero};
 use crate::recorder::{Recorder, RecorderOptions};
 use crate::sink::{RawRecord, TABLE_VERSION, Table, detach};
 use crate::stream::FileName;
@@ -13,7 +13,7 @@ use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, UNIX_EPOCH};
 
 /// Calls of one thread within each other.
 const NESTED: usize = 16;
@@ -68,18 +68,16 @@ pub(crate) fn from_environment(program: u64, rank: u32) -> Option<&'static Table
 
 fn start(dir: &Path, program: u64, rank: u32) -> crate::Result<Sink> {
     crate::make_directory(dir)?;
-    let from = Instant::now();
-    let began = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    let since_1970 = || UNIX_EPOCH.elapsed().unwrap_or_default();
+    let (from, began) = time_zero(Instant::now, since_1970);
     let head = StreamHead {
         host: host_name(),
         pid: std::process::id(),
         program,
         rank,
-        began: u64::try_from(began.as_nanos()).unwrap_or(u64::MAX),
+        began,
         command: command.trim().chars().take(4096).collect(),
         job: std::env::var("SLURM_JOB_ID").unwrap_or_default(),
         user: std::env::var("USER").unwrap_or_default(),

@@ -34,7 +34,7 @@ pub use operations::{Kind as OperationKind, Operation};
 pub use penstock_base::{Nanos, Op};
 pub use record::{
     Caller, Clock, Layer, Link, Module, NO_RANK, NO_SERVER, Owner, Parent, Record, StreamHead,
-    host_name,
+    host_name, time_zero,
 };
 pub use recorder::{Recorder, RecorderOptions, Summary};
 pub use requests::{Reader, Writer, convert, read_all};

@@ -5,13 +5,13 @@
 //! *Idea*: three things are kept apart.
 //! - The *shape* of a record is all that identifies its kind: layer, operation, file, error, thread, server, call site,
 //!   origin. Shapes of a block are numbered.
-//! - What comes next is looked up by context: the record that followed when the last two records had these shapes and this
-//!   size, or else when the last one had this shape. Shape, size, and the steps of id and parent are expected to be those of
-//!   that record; the offset goes on from the record before by the same step, or from the last one of its shape by its stride
-//!   (whatever was right the last time for this shape). A closed sequence with constant strides is then expected whole,
+//! - What comes next is looked up by context: what followed the last time after two records with these shapes and this size,
+//!   or else after one of this shape. Shape, size, and the steps of id and parent are expected to be those of
+//!   that record. The offset goes on from the record before by the same step, or from the last one of its shape by its stride,
+//!   whatever was right the last time for this shape. A closed sequence with constant strides is then expected whole,
 //!   and costs a run's length.
-//! - Times are expected to follow the begin or the end of the record before, or the begin of the record itself, by the mean
-//!   of what was seen for this shape: whichever has jittered less. A call that ends with its last request costs little.
+//! - Times are expected to follow the begin or the end of the record before, or the begin of the record itself. The distance
+//!   is the mean of what was seen for this shape; whichever has jittered less is taken. A call that ends with its last request costs little.
 use crate::operations::Operation;
 use crate::record::{Caller, Layer, Parent, Record};
 use penstock_base::finalise;

@@ -1,4 +1,4 @@
-//! Reading versions 1 and 2, strictly: what the writer did not write is an error that says where, and everything before it is
+//! Reading versions 1 and 2, strictly: what the writer did not write is an error that says where. Everything before it is
 //! handed out first.
 use crate::error::{Error, Result};
 use crate::event::Event;

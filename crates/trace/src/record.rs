@@ -5,6 +5,7 @@
 use crate::operations::Operation;
 use penstock_base::Nanos;
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
 
 /// `rank` where there is none, or it is unknown.
 pub const NO_RANK: u32 = u32::MAX;
@@ -227,6 +228,27 @@ pub struct Clock {
     pub offset: i64,
     /// The offset is right within this many nanoseconds. `None`: it was not measured.
     pub error: Option<u64>,
+}
+
+/// Time 0 of a stream: a reading of the steady clock, and nanoseconds since 1970 at that moment. Of several readings of both it
+/// is the one that was interrupted least.
+pub fn time_zero(
+    steady: impl Fn() -> Instant,
+    since_1970: impl Fn() -> Duration,
+) -> (Instant, u64) {
+    let read = || {
+        let before = steady();
+        let wall = since_1970();
+        (steady().saturating_duration_since(before), before, wall)
+    };
+    let mut best = read();
+    for _ in 0..4 {
+        let again = read();
+        if again.0 < best.0 {
+            best = again;
+        }
+    }
+    (best.1, u64::try_from(best.2.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The name of this host, for a head.

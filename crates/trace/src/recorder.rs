@@ -1,7 +1,7 @@
 //! Recording from many threads.
 //!
-//! A [`Recorder`] lets threads record without ever waiting for a disk, and hardly for each other: groups of records go to
-//! one of [`SHARDS`] buffers of fixed size, each under a lock of its own; a thread takes the buffers whole, orders the groups
+//! A [`Recorder`] lets threads record without ever waiting for a disk, and hardly for each other. Groups of records go to
+//! one of [`SHARDS`] buffers of fixed size, each under a lock of its own. A thread takes the buffers whole, orders the groups
 //! by time and writes them. When a buffer is full, the file has reached its bound or cannot be written, records are
 //! dropped and counted; the program goes on.
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Requests of a data server as events (arrival, dispatch, completion), whatever version of the format they stand in.
 //!
 //! What learns from traces ([`Event`]) sees a server's slices of requests. In streams these are Queue and Store records
-//! below a Server record, which come in one group; here they become events, and events become such records.
+//! below a Server record, which come in one group. Here they become events, and events become such records.
 //! What clients moved by descriptors no server saw: it stands as Store records in the streams of processes. Those that lie
 //! beside a server's trace are read as well, and tell the MPI call of each request.
 //! A Server record that nothing is below is an arrival alone: merged and generated traces consist of them.

@@ -1,8 +1,8 @@
 //! Where the records of this process go, if they go anywhere: one small seam for all layers above the wire.
 //!
-//! *Problem*: calls of HDF5 and POSIX are recorded by wrappers in C, those of MPI-IO and the client library here; a record of
+//! *Problem*: calls of HDF5 and POSIX are recorded by wrappers in C, those of MPI-IO and the client library here. A record of
 //! one layer is the parent of the next one's, whoever makes them.
-//! *Idea*: one table of functions ([`Table`]; `sink.h` for C) numbers the records of a process, knows the innermost open call
+//! *Idea*: one table of functions ([`Table`]; `sink.h` for C). It numbers the records of a process, knows the innermost open call
 //! of each thread, and takes records. A library for tracing that is loaded into the process exports one as
 //! `penstock_trace_sink`. Without one, and with `PENSTOCK_TRACE=DIR` in the environment, records go to a file of this process
 //! ([`crate::file_sink`]). With neither, a call costs one predictable branch.

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Numbers are little-endian. Records of a block stand in [`crate::block`]; a block is read without those before it. Its head
-//! says how many records and links it holds, the earliest begin and the latest end of them, which layers (bit = number), and
-//! how many records had been dropped by then. So a reader finds what it needs without decoding, decodes blocks in
+//! says how many records and links it holds, and the earliest begin and the latest end of them. It says which layers are there
+//! (bit = number), and how many records had been dropped by then. So a reader finds what it needs without decoding, decodes blocks in
 //! parallel, and knows of drops even if the end is missing. Heads of blocks have sums of their own: where only a payload is
 //! damaged, the blocks behind it are read.
 use crate::bits::{put, take};

@@ -126,8 +126,8 @@ fn about(random: &mut Random, mean: u64) -> u64 {
     mean - mean / 10 + random.below(mean / 5 + 1)
 }
 
-/// Records of a rank whose program writes and reads regularly, in the order in which they end: MPI call, client call and
-/// its requests to `servers` servers. Variables of an array are written one after the other, as checkpoints are.
+/// Records of a rank whose program writes and reads regularly, in the order in which they end. Each MPI call has a
+/// client call with its requests to `servers` servers. Variables of an array are written one after the other, as checkpoints are.
 fn program(calls: u64, servers: u64, variables: u64) -> Vec<Record> {
     let mut random = Random::new(42);
     let (mut out, mut id, mut now) = (Vec::new(), 0, 1_000_000);

@@ -70,8 +70,8 @@ pub struct RunArgs {
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
-    /// Trace the run: each process of the program writes its calls, and each data server the requests it serves, to a file in DIR
-    /// (docs/use/tracing.md, docs/administer/traces.md).
+    /// Trace the run: each process of the program writes its calls to a file in DIR, and each data server the requests it serves
+    /// (docs/use/tracing.md).
     #[arg(long, value_name = "DIR", conflicts_with = "deployment")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
