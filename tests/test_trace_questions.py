@@ -400,6 +400,7 @@ def real(request, tmp_path_factory):
     """S3D-IO traced on four servers that see every request, and what it wrote."""
     place = tmp_path_factory.mktemp("real") / TRACE
     mount = place.parent / "m"
+    mount.mkdir()
     more, path = ([], "penstock:/s3d") if request.param == "mpiio" else (["--mount", mount], mount / "s3d")
     penstock(
         "run", "-n", 4, "--shortcut", "disable", "--trace", place, *more, "--",

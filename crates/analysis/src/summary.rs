@@ -26,7 +26,7 @@ use penstock_trace::{
     Caller, Layer, Link, NO_RANK, NO_SERVER, Operation, OperationKind, Owner, Parent, Record,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -162,8 +162,10 @@ pub struct Summary {
     pub roots: u64,
     /// Records that are missing though their children were recorded.
     pub orphans: u64,
-    /// Visits of servers that no request of a client claims.
+    /// Visits of servers by processes of which there is no part.
     pub unclaimed: u64,
+    /// Visits by the others that no recorded call claims: the client library's own, or calls that were not chosen.
+    pub outside: u64,
     /// What could not be read.
     pub problems: Vec<String>,
 }
@@ -228,6 +230,7 @@ struct Open {
 
 #[derive(Debug, Clone, Copy)]
 struct Fact {
+    id: u64,
     begin: u64,
     end: u64,
     offset: u64,
@@ -248,6 +251,7 @@ struct Fact {
 impl Fact {
     fn of(record: &Record) -> Fact {
         Fact {
+            id: record.id,
             begin: record.begin,
             end: record.end(),
             offset: record.offset,
@@ -279,6 +283,17 @@ struct Local {
     layer: u8,
 }
 
+/// Records of a server whose program and rank are kept for children that come late.
+const PLACED: usize = 64 << 10;
+
+/// Whose a record of a server is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Placed {
+    id: u64,
+    program: u64,
+    rank: u32,
+}
+
 /// One part's share.
 struct Share<'a> {
     part: &'a Part,
@@ -289,6 +304,8 @@ struct Share<'a> {
     /// Visits of this process that requests took: which, how many, and their time.
     taken: Vec<u64>,
     claimed: (u64, u64),
+    /// Of a server: whose the records are that were placed last, by the lower bits of their ids. Children may come later.
+    placed: Vec<Placed>,
     seen: Visits,
     places: Numbered<Local, u32>,
     recent: [(Option<Local>, u32); 16],
@@ -319,6 +336,11 @@ impl<'a> Share<'a> {
             cursor: 0,
             taken: vec![0; visits.len().div_ceil(64)],
             claimed: (0, 0),
+            placed: if part.is_server() {
+                vec![Placed::default(); PLACED]
+            } else {
+                Vec::new()
+            },
             seen: Visits::default(),
             places: Numbered::default(),
             recent: [(None, 0); 16],
@@ -432,6 +454,8 @@ impl<'a> Share<'a> {
             && !self.part.is_server()
         {
             self.claim(call, &fact, &mut open.cover);
+        } else if !self.part.is_server() && fact.layer <= Layer::Client {
+            self.claim_rest(fact.id, &mut open.cover);
         }
         fact.inside = open.cover.within(fact.begin, fact.end);
         let length = open.cover.length();
@@ -484,16 +508,25 @@ impl<'a> Share<'a> {
             _ if !self.part.is_server() => (self.part.program, self.part.rank),
             Parent::Caller(Caller { program, rank, .. }) => (program, rank),
             Parent::None => (0, NO_RANK),
-            Parent::Here(parent) => {
-                let up = &mut self.window.at(parent).below;
-                up.push(fact);
-                up.extend(below);
-                return;
-            }
+            Parent::Here(parent) => match self.placed[parent as usize % PLACED] {
+                up if up.id == parent => (up.program, up.rank),
+                _ => {
+                    let up = &mut self.window.at(parent).below;
+                    up.push(fact);
+                    up.extend(below);
+                    return;
+                }
+            },
         };
-        self.count(program, rank, &fact);
-        for fact in &below {
+        for fact in std::iter::once(&fact).chain(&below) {
             self.count(program, rank, fact);
+            if let Some(placed) = self.placed.get_mut(fact.id as usize % PLACED) {
+                *placed = Placed {
+                    id: fact.id,
+                    program,
+                    rank,
+                };
+            }
         }
     }
 
@@ -583,6 +616,22 @@ impl<'a> Share<'a> {
             i += 1;
         }
         self.cursor = i.saturating_sub(8);
+    }
+
+    /// Adds the visits that a call made without a recorded request: openings, questions, and the like.
+    fn claim_rest(&mut self, call: u64, cover: &mut Cover) {
+        let visits = self.visits;
+        let mut i = visits.partition_point(|v| v.call < call);
+        while let Some(visit) = visits.get(i).filter(|v| v.call == call) {
+            let (taken, bit) = (&mut self.taken[i / 64], 1 << (i % 64));
+            if *taken & bit == 0 {
+                *taken |= bit;
+                cover.add(visit.begin, visit.end);
+                self.claimed.0 += 1;
+                self.claimed.1 += visit.end - visit.begin;
+            }
+            i += 1;
+        }
     }
 
     /// The end of the stream.
@@ -763,15 +812,20 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
     }
     let mut summary = join.summary;
     summary.marked = join.marked.phases();
-    summary.unclaimed = count;
+    let processes = summary.processes.iter().map(|p| (p.program, p.rank));
+    let recorded: HashSet<(u64, u32)> = processes.collect();
+    let missing = by_process.iter().filter(|of| !recorded.contains(of.0));
+    let missing: u64 = missing.map(|(_, visits)| visits.len() as u64).sum();
+    summary.unclaimed = missing;
+    summary.outside = count.saturating_sub(missing);
     summary.roots += time;
     summary.cells.sort_by_key(|cell| cell.group);
     summary
         .orders
         .sort_by_key(|o| (o.program, o.rank, o.layer, o.file, o.writes));
-    if count > 0 {
+    if missing > 0 {
         notes.add(format!(
-            "{count} requests at servers belong to no request that a client recorded: parts of clients are missing, or records were dropped"
+            "{missing} requests at servers belong to no process of the trace: parts of clients are missing"
         ));
     }
     if summary.orphans > 0 {

@@ -151,6 +151,6 @@ fn what_is_missing_is_named() {
         .find(|p| p.to_string_lossy().contains("node0-1000-"))
         .unwrap();
     std::fs::remove_file(client).unwrap();
-    let summary = asked("belong to no request");
+    let summary = asked("belong to no process");
     assert_eq!(summary.unclaimed, 40 * 4);
 }
