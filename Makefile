@@ -25,7 +25,7 @@ EXAMPLES := $(patsubst examples/%.c,target/examples/%,$(wildcard examples/*.c))
 CFLAGS := -std=c11 -O2 -Wall -Wextra -Werror
 # Examples of libraries, each with Debian's compiler and library of one MPI.
 LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openmpi hdf5_fortran-mpich hdf5_fortran-openmpi \
-	pnetcdf-openmpi netcdf-openmpi)
+	pnetcdf-openmpi netcdf-openmpi s3d-openmpi)
 # Looked up when used: setup may have to install cc first.
 LIBS = /usr/lib/$(shell cc -print-multiarch)
 
@@ -107,6 +107,10 @@ target/examples/libraries/hdf5_fortran-%: examples/libraries/hdf5_fortran.f90
 target/examples/libraries/pnetcdf-openmpi: examples/libraries/pnetcdf.c examples/libraries/check.h
 	@mkdir -p $(@D)
 	mpicc.openmpi $(CFLAGS) -o $@ $< -lpnetcdf
+# With debug information: traces name its lines.
+target/examples/libraries/s3d-openmpi: examples/libraries/s3d.c examples/libraries/check.h
+	@mkdir -p $(@D)
+	mpicc.openmpi $(CFLAGS) -g -o $@ $< -lpnetcdf
 target/examples/libraries/netcdf-openmpi: examples/libraries/netcdf.c examples/libraries/check.h
 	@mkdir -p $(@D)
 	mpicc.openmpi $(CFLAGS) -I$(LIBS)/netcdf/pnetcdf/include -o $@ $< -L$(LIBS)/netcdf/pnetcdf -lnetcdf

@@ -47,7 +47,7 @@ struct run {
     int leave_open; /* hdf5 only */
 };
 
-static struct run parse(int argc, char **argv)
+static inline struct run parse(int argc, char **argv)
 {
     struct run run = {NULL, "netcdf4", 1, 1, 0};
     for (int i = 1; i < argc; i++) {
@@ -68,7 +68,7 @@ static struct run parse(int argc, char **argv)
 }
 
 /* Prints the JSON line on rank 0 and returns the exit code of the program. */
-static int report(const char *name, const char *version)
+static inline int report(const char *name, const char *version)
 {
     long mine[2] = {wrong_values, checked_values}, all[2];
     MPI_Allreduce(mine, all, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum shape {
-    MPIIO_OPEN, MPIIO_CLOSE, MPIIO_NAME, MPIIO_SIZE, MPIIO_OTHER, MPIIO_AT, MPIIO_DATA,
+    MPIIO_OPEN, MPIIO_CLOSE, MPIIO_NAME, MPIIO_SIZE, MPIIO_OTHER, MPIIO_AT, MPIIO_DATA, MPIIO_MARK,
     HDF5_FILE, HDF5_CHILD, HDF5_CLOSE, HDF5_OTHER, HDF5_DATA, HDF5_MULTI, HDF5_ATTRIBUTE, HDF5_CHUNK_WRITE,
     PNETCDF_OPEN, PNETCDF_CLOSE, PNETCDF_OTHER, PNETCDF_VAR, PNETCDF_ONE, PNETCDF_SECTION, PNETCDF_SECTIONS, PNETCDF_VARS,
     PNETCDF_ONES, PNETCDF_MANY,
@@ -194,6 +194,7 @@ static uint64_t grid_handle(const struct stub *stub, long id) {
 static uint32_t file_before(struct stub *stub, const long *a) {
     const struct library_function *f = stub->function;
     switch ((enum shape)f->shape) {
+    case MPIIO_MARK: return 0;
     case MPIIO_OPEN: return mpi_file((const char *)a[1]);
     case MPIIO_NAME: return mpi_file((const char *)a[0]);
     case MPIIO_CLOSE: return a[0] ? handle_get(LAYER_MPIIO, *(const uint64_t *)a[0]) : 0;
@@ -305,7 +306,9 @@ long library_call(const long *registers, const long *stack, unsigned number, con
     file_after(stub, a, closed, result, file);
     if (recorded) {
         bool at = f->shape == MPIIO_AT || f->shape == MPIIO_SIZE;
-        call_end(&call, file, at ? a[1] : 0, bytes, error_of(stub, result));
+        /* A mark's level stands in place of an offset. */
+        int64_t offset = at ? a[1] : f->shape == MPIIO_MARK ? (int)a[0] : 0;
+        call_end(&call, file, offset, bytes, error_of(stub, result));
     }
     errno = error;
     return result;

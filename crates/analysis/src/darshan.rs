@@ -342,10 +342,10 @@ impl Process {
             self.files_cut = true;
             return;
         }
-        if !self.names.contains_key(&number) {
+        self.names.entry(number).or_insert_with(|| {
             let name = if file.is_empty() { "<unknown>" } else { file };
-            self.names.insert(number, name.to_owned());
-        }
+            name.to_owned()
+        });
         self.wholes += 1;
         self.files
             .entry((api, number))
@@ -423,8 +423,8 @@ fn write(
         header.extend(offset.to_le_bytes());
         header.extend(length.to_le_bytes());
     }
-    for module in 0..MODULES {
-        let version = VERSIONS.iter().find(|v| v.0 == module && map[module].1 > 0);
+    for (module, (_, length)) in map.iter().enumerate().take(MODULES) {
+        let version = VERSIONS.iter().find(|v| v.0 == module && *length > 0);
         header.extend(version.map_or(0, |v| v.1).to_le_bytes());
     }
     out.seek(SeekFrom::Start(0)).map_err(io)?;

@@ -10,6 +10,17 @@ use penstock_trace::{
 };
 use std::path::Path;
 
+/// Which ranks call at random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Irregular {
+    /// None.
+    None,
+    /// Every second one.
+    Half,
+    /// All.
+    All,
+}
+
 /// What is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
@@ -21,8 +32,8 @@ pub struct Plan {
     pub servers: u32,
     /// Calls of each rank.
     pub calls: u64,
-    /// Which program.
-    pub irregular: bool,
+    /// Which ranks are irregular.
+    pub irregular: Irregular,
 }
 
 /// Bytes of a stripe unit.
@@ -46,7 +57,11 @@ impl Plan {
 
     /// Names of the files, from number 1.
     pub fn files(&self) -> Vec<String> {
-        let many = if self.irregular { 16 } else { 2 };
+        let many = if self.irregular == Irregular::None {
+            2
+        } else {
+            16
+        };
         (0..many)
             .map(|n| format!("/scratch/run/field-{n:02}.dat"))
             .collect()
@@ -106,7 +121,12 @@ impl Plan {
         };
         for call in 0..self.calls {
             for rank in 0..self.ranks {
-                if self.irregular {
+                let at_random = match self.irregular {
+                    Irregular::None => false,
+                    Irregular::Half => rank % 2 == 1,
+                    Irregular::All => true,
+                };
+                if at_random {
                     run.irregular(rank, call)?;
                 } else {
                     run.regular(rank, call)?;
@@ -218,7 +238,7 @@ impl<S: Sink> Run<'_, S> {
             begin + duration
         } else {
             let write = access.operation == Operation::WRITE;
-            let on_hdf5 = draw % 2 == 0;
+            let on_hdf5 = draw.is_multiple_of(2);
             let (top, mpi) = (self.id(stream), if on_hdf5 { self.id(stream) } else { 0 });
             let inner = if on_hdf5 { mpi } else { top };
             let mut at = begin + 1_500;
@@ -347,7 +367,7 @@ impl<S: Sink> Run<'_, S> {
             owner: Owner::Call(caller),
             bytes: access.bytes,
         }];
-        if self.plan.irregular && self.random.below(8) == 0 {
+        if self.plan.irregular != Irregular::None && self.random.below(8) == 0 {
             links.push(Link {
                 owner: Owner::Flush,
                 bytes: 4096,

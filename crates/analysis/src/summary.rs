@@ -12,10 +12,11 @@
 //! those of its call and server. Memory: the visits (32 bytes each), a window for each stream that is read, and the groups.
 //!
 //! The summary of a large trace is kept beside it, in the file `summary.index`, until a part of the trace changes.
-use crate::busy::{Busy, Timeline};
+use crate::busy::{Bin, Busy, Timeline};
 use crate::cover::Cover;
 use crate::figures::{Figures, Order};
 use crate::key::Key;
+use crate::marks::{Joined, MARK, MarkedPhase, Marks};
 use crate::trace::{Part, Trace};
 use crate::visits::{Visit, Visits};
 use crate::window::Window;
@@ -25,7 +26,7 @@ use penstock_trace::{
     Caller, Layer, Link, NO_RANK, NO_SERVER, Operation, OperationKind, Owner, Parent, Record,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -33,7 +34,7 @@ use std::path::Path;
 /// The file that a summary is kept in.
 pub const INDEX: &str = "summary.index";
 /// Of the file. Others are made anew.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Records from which on a summary is kept.
 const WORTH_KEEPING: u64 = 1 << 20;
 /// Most groups of a part whose files are told apart.
@@ -153,14 +154,18 @@ pub struct Summary {
     pub processes: Vec<Process>,
     /// Calls of all processes.
     pub timeline: Timeline,
+    /// Phases that programs marked.
+    pub marked: Vec<MarkedPhase>,
     /// Records.
     pub records: u64,
     /// Nanoseconds of records without a recorded parent.
     pub roots: u64,
     /// Records that are missing though their children were recorded.
     pub orphans: u64,
-    /// Visits of servers that no request of a client claims.
+    /// Visits of servers by processes of which there is no part.
     pub unclaimed: u64,
+    /// Visits by the others that no recorded call claims: the client library's own, or calls that were not chosen.
+    pub outside: u64,
     /// What could not be read.
     pub problems: Vec<String>,
 }
@@ -225,6 +230,7 @@ struct Open {
 
 #[derive(Debug, Clone, Copy)]
 struct Fact {
+    id: u64,
     begin: u64,
     end: u64,
     offset: u64,
@@ -245,6 +251,7 @@ struct Fact {
 impl Fact {
     fn of(record: &Record) -> Fact {
         Fact {
+            id: record.id,
             begin: record.begin,
             end: record.end(),
             offset: record.offset,
@@ -276,6 +283,17 @@ struct Local {
     layer: u8,
 }
 
+/// Records of a server whose program and rank are kept for children that come late.
+const PLACED: usize = 64 << 10;
+
+/// Whose a record of a server is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Placed {
+    id: u64,
+    program: u64,
+    rank: u32,
+}
+
 /// One part's share.
 struct Share<'a> {
     part: &'a Part,
@@ -286,6 +304,8 @@ struct Share<'a> {
     /// Visits of this process that requests took: which, how many, and their time.
     taken: Vec<u64>,
     claimed: (u64, u64),
+    /// Of a server: whose the records are that were placed last, by the lower bits of their ids. Children may come later.
+    placed: Vec<Placed>,
     seen: Visits,
     places: Numbered<Local, u32>,
     recent: [(Option<Local>, u32); 16],
@@ -299,6 +319,7 @@ struct Share<'a> {
     process: Process,
     calls: Busy,
     timeline: Timeline,
+    marks: Marks,
     roots: u64,
     orphans: u64,
     /// Records whose children were not kept apart, for want of room.
@@ -315,6 +336,11 @@ impl<'a> Share<'a> {
             cursor: 0,
             taken: vec![0; visits.len().div_ceil(64)],
             claimed: (0, 0),
+            placed: if part.is_server() {
+                vec![Placed::default(); PLACED]
+            } else {
+                Vec::new()
+            },
             seen: Visits::default(),
             places: Numbered::default(),
             recent: [(None, 0); 16],
@@ -337,6 +363,7 @@ impl<'a> Share<'a> {
             },
             calls: Busy::default(),
             timeline: Timeline::default(),
+            marks: Marks::default(),
             roots: 0,
             orphans: 0,
             lost: 0,
@@ -360,6 +387,7 @@ impl<'a> Share<'a> {
         } else {
             self.process.first = self.process.first.min(fact.begin);
             self.process.last = self.process.last.max(fact.end);
+            self.marks.record(record);
         }
         // What never has children in its stream need not wait.
         let is_leaf = match fact.layer {
@@ -426,6 +454,8 @@ impl<'a> Share<'a> {
             && !self.part.is_server()
         {
             self.claim(call, &fact, &mut open.cover);
+        } else if !self.part.is_server() && fact.layer <= Layer::Client {
+            self.claim_rest(fact.id, &mut open.cover);
         }
         fact.inside = open.cover.within(fact.begin, fact.end);
         let length = open.cover.length();
@@ -464,6 +494,15 @@ impl<'a> Share<'a> {
                 _ => (0, 0),
             };
             self.timeline.add(fact.begin, fact.end, read, written);
+            if fact.operation != MARK {
+                let what = Bin {
+                    calls: 1,
+                    read,
+                    written,
+                    busy: fact.end - fact.begin,
+                };
+                self.marks.add(fact.begin, &what);
+            }
         }
     }
 
@@ -473,16 +512,25 @@ impl<'a> Share<'a> {
             _ if !self.part.is_server() => (self.part.program, self.part.rank),
             Parent::Caller(Caller { program, rank, .. }) => (program, rank),
             Parent::None => (0, NO_RANK),
-            Parent::Here(parent) => {
-                let up = &mut self.window.at(parent).below;
-                up.push(fact);
-                up.extend(below);
-                return;
-            }
+            Parent::Here(parent) => match self.placed[parent as usize % PLACED] {
+                up if up.id == parent => (up.program, up.rank),
+                _ => {
+                    let up = &mut self.window.at(parent).below;
+                    up.push(fact);
+                    up.extend(below);
+                    return;
+                }
+            },
         };
-        self.count(program, rank, &fact);
-        for fact in &below {
+        for fact in std::iter::once(&fact).chain(&below) {
             self.count(program, rank, fact);
+            if let Some(placed) = self.placed.get_mut(fact.id as usize % PLACED) {
+                *placed = Placed {
+                    id: fact.id,
+                    program,
+                    rank,
+                };
+            }
         }
     }
 
@@ -574,6 +622,22 @@ impl<'a> Share<'a> {
         self.cursor = i.saturating_sub(8);
     }
 
+    /// Adds the visits that a call made without a recorded request: openings, questions, and the like.
+    fn claim_rest(&mut self, call: u64, cover: &mut Cover) {
+        let visits = self.visits;
+        let mut i = visits.partition_point(|v| v.call < call);
+        while let Some(visit) = visits.get(i).filter(|v| v.call == call) {
+            let (taken, bit) = (&mut self.taken[i / 64], 1 << (i % 64));
+            if *taken & bit == 0 {
+                *taken |= bit;
+                cover.add(visit.begin, visit.end);
+                self.claimed.0 += 1;
+                self.claimed.1 += visit.end - visit.begin;
+            }
+            i += 1;
+        }
+    }
+
     /// The end of the stream.
     fn end(mut self) -> Share<'a> {
         while let Some((_, open)) = self.window.next_complete() {
@@ -588,12 +652,11 @@ impl<'a> Share<'a> {
             }
         }
         self.lost = self.window.lost();
-        self.server.busy = match self.server.has_device {
-            true => std::mem::take(&mut self.device).length(),
-            false => {
-                (self.server.accesses, self.server.bytes, self.server.order) = self.stores;
-                std::mem::take(&mut self.store).length()
-            }
+        self.server.busy = if self.server.has_device {
+            std::mem::take(&mut self.device).length()
+        } else {
+            (self.server.accesses, self.server.bytes, self.server.order) = self.stores;
+            std::mem::take(&mut self.store).length()
         };
         self.process.busy = std::mem::take(&mut self.calls).length();
         self.window = Window::default();
@@ -608,6 +671,7 @@ struct Join {
     files: HashMap<String, u32>,
     modules: HashMap<String, u32>,
     cells: HashMap<Group, usize>,
+    marked: Joined,
     folded: bool,
     lost: u64,
 }
@@ -696,15 +760,19 @@ impl Join {
                 order,
             });
         }
-        match part.is_server() {
-            true => self.summary.servers.push(Server {
+        if part.is_server() {
+            self.summary.servers.push(Server {
                 first: share.server.first.min(share.server.last),
                 ..share.server
-            }),
-            false => self.summary.processes.push(Process {
+            });
+        } else {
+            let process = &share.process;
+            self.marked
+                .add(part.program, share.marks, process.first, process.last);
+            self.summary.processes.push(Process {
                 first: share.process.first.min(share.process.last),
                 ..share.process
-            }),
+            });
         }
         self.summary.timeline.merge(&share.timeline);
         self.summary.records += share.records;
@@ -749,15 +817,21 @@ pub fn summarise(trace: &Trace) -> Result<Summary, Error> {
         join.add(share);
     }
     let mut summary = join.summary;
-    summary.unclaimed = count;
+    summary.marked = join.marked.phases();
+    let processes = summary.processes.iter().map(|p| (p.program, p.rank));
+    let recorded: HashSet<(u64, u32)> = processes.collect();
+    let missing = by_process.iter().filter(|of| !recorded.contains(of.0));
+    let missing: u64 = missing.map(|(_, visits)| visits.len() as u64).sum();
+    summary.unclaimed = missing;
+    summary.outside = count.saturating_sub(missing);
     summary.roots += time;
     summary.cells.sort_by_key(|cell| cell.group);
     summary
         .orders
         .sort_by_key(|o| (o.program, o.rank, o.layer, o.file, o.writes));
-    if count > 0 {
+    if missing > 0 {
         notes.add(format!(
-            "{count} requests at servers belong to no request that a client recorded: parts of clients are missing, or records were dropped"
+            "{missing} requests at servers belong to no process of the trace: parts of clients are missing"
         ));
     }
     if summary.orphans > 0 {

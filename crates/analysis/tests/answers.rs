@@ -1,8 +1,8 @@
 //! Summaries and trees of generated traces.
-use penstock_analysis::{Figures, Key, Layer, Plan, Trace, follow, summarise, write};
+use penstock_analysis::{Figures, Irregular, Key, Layer, Plan, Trace, follow, summarise, write};
 use std::collections::BTreeMap;
 
-fn plan(irregular: bool) -> Plan {
+fn plan(irregular: Irregular) -> Plan {
     Plan {
         seed: 5,
         ranks: 3,
@@ -21,7 +21,7 @@ fn made(plan: &Plan) -> (tempfile::TempDir, Trace) {
 
 #[test]
 fn exclusive_times_add_up() {
-    for irregular in [false, true] {
+    for irregular in [Irregular::None, Irregular::Half, Irregular::All] {
         let (_dir, trace) = made(&plan(irregular));
         let summary = summarise(&trace).unwrap();
         assert_eq!(summary.records, trace.records());
@@ -35,7 +35,7 @@ fn exclusive_times_add_up() {
         assert_eq!(total.calls, summary.records);
         assert_eq!(total.exclusive, summary.roots + total.overlap + total.after);
         assert!(total.overlap > 0, "requests run beside each other");
-        if !irregular {
+        if irregular == Irregular::None {
             assert_eq!(summary.records, 3 * 40 * 22);
         }
     }
@@ -44,7 +44,7 @@ fn exclusive_times_add_up() {
 /// Each call followed by itself gives the same figures as one pass over everything.
 #[test]
 fn trees_of_all_calls_are_the_summary() {
-    for irregular in [false, true] {
+    for irregular in [Irregular::None, Irregular::Half, Irregular::All] {
         let (_dir, trace) = made(&plan(irregular));
         let summary = summarise(&trace).unwrap();
         let mut calls = 0;
@@ -92,7 +92,7 @@ fn trees_of_all_calls_are_the_summary() {
 
 #[test]
 fn exports_hold_every_record() {
-    let (dir, trace) = made(&plan(true));
+    let (dir, trace) = made(&plan(Irregular::All));
     let tables = dir.path().join("tables");
     assert_eq!(
         penstock_analysis::parquet(&trace, &tables).unwrap().0,
@@ -114,7 +114,7 @@ fn exports_hold_every_record() {
 /// What is damaged, cut or missing is named, and the rest answered.
 #[test]
 fn what_is_missing_is_named() {
-    let (dir, trace) = made(&plan(false));
+    let (dir, trace) = made(&plan(Irregular::None));
     let place = dir.path().join("t");
     let whole = trace.records();
     let file = place.join("data-1.trace");
@@ -151,6 +151,6 @@ fn what_is_missing_is_named() {
         .find(|p| p.to_string_lossy().contains("node0-1000-"))
         .unwrap();
     std::fs::remove_file(client).unwrap();
-    let summary = asked("belong to no request");
+    let summary = asked("belong to no process");
     assert_eq!(summary.unclaimed, 40 * 4);
 }

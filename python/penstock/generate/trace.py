@@ -276,7 +276,7 @@ def shown(proposal, k):
     """Annotations of a file as text."""
     if proposal["why"]:
         lines = [f"// file {k}: no proposal: {proposal['why']}."]
-        lines.append("// A trace under `penstock run --method posix` has a request for each piece.")
+        lines.append("// A trace under `penstock run --method posix --shortcut disable` has a request for each piece.")
         return lines
     variables = proposal["variables"]
     writes, reads = (any(v["access"] == way for v in variables) for way in ("write", "read"))
@@ -325,5 +325,7 @@ def propose(given, as_json, fail):
     for k, proposal in enumerate(proposals):
         lines += shown(proposal, k)
     if not proposals:
-        fail("no requests in these traces; was the program's file one of Penstock's?")
+        fail(
+            "no requests in these traces: trace the program with `penstock run --shortcut disable`, on a file of Penstock's"
+        )
     print("\n".join(lines))

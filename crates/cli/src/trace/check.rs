@@ -63,6 +63,12 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
         Kind::Text,
         if whole { "whole" } else { "not whole" },
     );
+    if summary.outside > 0 {
+        answer.note(format!(
+            "{} requests at servers belong to no recorded call: the client library made them itself, or their calls were not chosen",
+            summary.outside
+        ));
+    }
     limits(&mut answer, &trace, &summary.problems);
     answer.print(&args.form)?;
     Ok(if whole {

@@ -3,7 +3,7 @@ use super::{figures, told};
 use crate::error::{CliError, Result};
 use crate::{out, size};
 use clap::Args;
-use penstock_analysis::Plan;
+use penstock_analysis::{Irregular, Plan};
 use penstock_sched::learn::{self, AccessPattern, FEATURES, Scenario};
 use penstock_trace::{Header, Op, Writer};
 use std::io::Write as _;
@@ -52,6 +52,9 @@ pub struct GenerateArgs {
     /// Calls of HDF5 and MPI-IO at random, with --stack.
     #[arg(long, requires = "stack")]
     irregular: bool,
+    /// The same for every second process, with --stack.
+    #[arg(long, requires = "stack", conflicts_with = "irregular")]
+    half_irregular: bool,
     /// Everything random follows from it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -120,7 +123,11 @@ fn stack(args: &GenerateArgs, dir: &Path) -> Result<()> {
         ranks: args.processes,
         servers: SERVERS as u32,
         calls: args.calls,
-        irregular: args.irregular,
+        irregular: match (args.irregular, args.half_irregular) {
+            (true, _) => Irregular::All,
+            (false, true) => Irregular::Half,
+            (false, false) => Irregular::None,
+        },
     };
     let made = penstock_analysis::write(&plan, dir).map_err(|e| told(&e))?;
     out::line(format_args!(
