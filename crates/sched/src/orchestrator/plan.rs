@@ -214,17 +214,19 @@ impl Orchestrator {
             return self.rests == 0;
         }
         let (windows, before, spent) = self.turns;
-        self.turns = (windows + 1, before + bytes, spent + time);
-        let (windows, bytes, time) = self.turns;
+        let (windows, bytes, time) = (windows + 1, before + bytes, spent + time);
+        self.turns = (windows, bytes, time);
+        if windows < self.options.proof {
+            return true;
+        }
+        self.turns = (0, 0, 0);
         let slower = self
             .open_rate
             .is_some_and(|open| (bytes as f64) < open * time as f64);
-        if windows >= self.options.proof && slower {
+        if slower {
             self.rests = self.options.again;
-            self.turns = (0, 0, 0);
-            return false;
         }
-        true
+        !slower
     }
 
     /// Judges all programs by the reports of the last window. Without a report of every server nobody is eligible.
@@ -543,10 +545,7 @@ mod tests {
                 .map(|slice| (slice.object.clone(), 2.0 * MS))
                 .collect();
             let mut measured = measured(1000.0, &[(1, 10.0), (2, 10.0)], &reuse);
-            measured
-                .programs
-                .iter_mut()
-                .for_each(|p| p.bytes = bytes / 2);
+            measured.moved = bytes;
             o.report(0, measured, SEEK);
             window(o).len()
         };
