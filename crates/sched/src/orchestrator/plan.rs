@@ -81,7 +81,7 @@ pub struct Orchestrator {
     others: Option<f64>,
     epoch: u64,
     /// Slices of this window that are still to come, the next one last.
-    slices: Vec<Slice>,
+    to_come: Vec<Slice>,
     /// All slices of the window.
     plan: Vec<Slice>,
     wake: Nanos,
@@ -105,7 +105,7 @@ impl Orchestrator {
             programs: BTreeMap::new(),
             others: None,
             epoch,
-            slices: Vec::new(),
+            to_come: Vec::new(),
             plan: Vec::new(),
             wake: now.saturating_add(options.window),
             open: true,
@@ -131,7 +131,7 @@ impl Orchestrator {
 
     /// Whether the next turn begins a window: servers report before.
     pub fn begins_window(&self) -> bool {
-        self.slices.is_empty()
+        self.to_come.is_empty()
     }
 
     /// Time has passed: the turn that begins now, for all servers.
@@ -139,7 +139,7 @@ impl Orchestrator {
         if now < self.wake {
             return None;
         }
-        if self.slices.is_empty() {
+        if self.to_come.is_empty() {
             let moved = self.moved();
             self.judge();
             self.plan = if self.pays(now, moved) {
@@ -154,9 +154,9 @@ impl Orchestrator {
                     known.tried = true;
                 }
             }
-            self.slices = self.plan.iter().rev().cloned().collect();
+            self.to_come = self.plan.iter().rev().cloned().collect();
         }
-        let object = match self.slices.pop() {
+        let object = match self.to_come.pop() {
             Some(slice) => {
                 self.wake = now.saturating_add(slice.time.max(1));
                 slice.object
@@ -435,7 +435,7 @@ mod tests {
         loop {
             let at = orchestrator.wake();
             turns.extend(orchestrator.look(at).map(|turn| (at - begin, turn)));
-            if orchestrator.slices.is_empty() {
+            if orchestrator.to_come.is_empty() {
                 return turns;
             }
         }
@@ -452,8 +452,9 @@ mod tests {
             ),
         ] {
             let mut o = orchestrator(2);
-            for server in 0..2 {
-                let of = [(1, programs[0][server]), (2, programs[1][server])];
+            let own = programs[0].iter().zip(programs[1]).enumerate();
+            for (server, (first, second)) in own {
+                let of = [(1, *first), (2, second)];
                 o.report(server, measured(1000.0, &of, &[]), SEEK);
             }
             window(&mut o);
