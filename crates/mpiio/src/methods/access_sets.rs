@@ -3,7 +3,7 @@
 //! **Problem.** A server's disk is fast where its requests ascend. Ranks that ask one server at the same time come in
 //! any order.
 //! **Idea.** The *access set* of a server is what all ranks together want of it. Either one rank, its *agent*, asks for
-//! all of it in ascending order, or ranks whose offsets ascend with their numbers ask in turn, each for its own bytes.
+//! all of it in ascending order. Or ranks whose offsets ascend with their numbers ask in turn, each for its own bytes.
 //! Every rank computes the same from the patterns, the layout and [`Tuning`]; nothing here does any I/O.
 //!
 //! Where the source is silent or contradicts itself:

@@ -1,7 +1,7 @@
 //! Resonant I/O as its source measured it (RS 4.3), for the simulator: what published figures are compared with.
 //!
-//! ADIO had no I/O that does not block. So agents wait for the bytes of all ranks, which they receive, before the others
-//! begin, and ranks in turn begin when the one before them is done. Agents ask by lists of 64 regions, each a region of one
+//! ADIO had no I/O that does not block. So agents receive the bytes of all ranks before
+//! the others begin, and ranks in turn begin when the one before them is done. Agents ask by lists of 64 regions, each a region of one
 //! rank: neighbours of different ranks are not joined. There are no rounds but those of a large buffer.
 use super::access_sets::{AccessSets, Order, Slot, Turn};
 use super::domains::Seat;
@@ -71,11 +71,13 @@ impl Published {
         };
         let slots: Vec<Slot> = sets.slots(&round).collect();
         let (mine, others): (Vec<_>, Vec<_>) = slots.iter().partition(|s| s.agent == *rank);
-        let agents = mine.iter().map(|slot| {
-            let wanted = patterns.iter().flat_map(|p| pieces(sets, p, slot));
-            serial(slot.turn, lists(*op, wanted.collect()))
-        });
-        let agents: Vec<Step> = agents.flatten().collect();
+        // The agent of several servers asks them at the same time.
+        let turn = mine.first().map_or_else(Turn::default, |slot| slot.turn);
+        let wanted = mine
+            .iter()
+            .flat_map(|slot| patterns.iter().flat_map(|p| pieces(sets, p, slot)));
+        let agents = serial(turn, lists(*op, wanted.collect()));
+        let agents: Vec<Step> = agents.collect();
         match op {
             Op::Read => {
                 self.steps.extend(agents);

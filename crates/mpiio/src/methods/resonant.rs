@@ -3,8 +3,8 @@
 //! **Problem.** Two-phase makes file domains contiguous, so that each server is asked by several ranks, in any order. A
 //! disk then seeks between neighbours.
 //! **Idea.** Each server gets an agent that asks for all that the call wants of that server, in ascending order. To
-//! read, agents only have their servers *fetch* it; when all have asked, every rank reads its own bytes straight from
-//! the servers' caches, and nothing is exchanged. To write, ranks send their bytes to the agents, which write. Ranks whose
+//! read, agents only have their servers *fetch* it. When all have asked, every rank reads its own bytes straight from
+//! the servers' caches: nothing is exchanged. To write, ranks send their bytes to the agents, which write. Ranks whose
 //! offsets ascend with their numbers need no agent: each asks for its own bytes, a moment after the one before it.
 //! Large accesses go in rounds, so that no server fetches and no agent holds more than a buffer.
 //! **When it pays.** Servers on disks that seek, and pieces near the stripe unit. Not where servers have flash, or hand out
@@ -14,7 +14,7 @@
 //! striped over data servers two-phase takes its place.
 //! **Source.** RS chapter 4. Its agents receive all that they ask for; ours only their own.
 //!
-//! An error of one rank does not stop the others' rounds: it leaves out its operations, and the caller agrees on the
+//! An error of one rank does not stop the others' rounds. It leaves out its operations, and the caller agrees on the
 //! outcome at the end.
 use super::Method;
 use super::access_sets::{AccessSets, Order, Slot, Stretch, Turn};
@@ -333,8 +333,8 @@ impl ByAgents {
         }
     }
 
-    /// A write: what the ranks sent goes to this rank's servers. Stripe units that are full are packed, so that neighbours
-    /// are one operation; of others each rank's bytes are one, and no byte that nobody wrote is written.
+    /// A write: what the ranks sent goes to this rank's servers. Full stripe units are packed, so that
+    /// neighbours are one operation. Of others each rank's bytes are one. No byte that nobody wrote is written.
     fn put(&mut self) {
         let Some(sets) = sets(&self.seat) else {
             return;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Share of the newest distance in a mean.
 const NEWEST: f64 = 7.0 / 8.0;
 
-/// A mean in which the newest value counts 7/8, and its own mean since the last report: the last value alone says
+/// A mean in which the newest value counts 7/8, and its own mean since the last report. The last value alone says
 /// little more than the last distance.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Mean {

@@ -3,8 +3,8 @@
 //! **Problem.** A program whose requests are close together on each disk loses that when another program runs beside it:
 //! heads go to and fro. A server alone cannot help, because a program's next request waits for the other servers.
 //! **Idea.** Each server measures how far apart requests are, of all and of each program ([`Locality`]). The
-//! [`Orchestrator`] finds the programs for which it pays to have the servers to themselves, and tells all servers at the
-//! same time whose turn it is. A [`Gate`] at each server holds back the requests of all others meanwhile.
+//! [`Orchestrator`] finds the programs that should have the servers to themselves. It tells all servers at the same
+//! time whose turn it is. A [`Gate`] at each server holds back the requests of all others meanwhile.
 //! **When it pays.** Several programs, each sequential, on disks; never on flash.
 //! **Parameters.** [`Options`]. **Source.** RS 5.2.
 //!
@@ -13,10 +13,10 @@
 //!
 //! - Slices follow each other by program number, the others' slice is the last.
 //! - Reports come once a window. A window without reports, or without an eligible program, leaves all gates open.
-//! - A program that meets the first two conditions gets a slice on trial, as large as the mean of the others, so that its
-//!   reuse distance can be measured. One that fails the third is tried again after [`Options::again`] windows.
-//! - Turns that do not pay end: when four windows in turns have moved fewer bytes in their time than the last window with open
-//!   gates, gates stay open for [`Options::again`] windows.
+//! - A program that meets the first two conditions gets a slice on trial, to measure its reuse distance. It is as large
+//!   as the mean of the others. One that fails the third is tried again after [`Options::again`] windows.
+//! - Turns that do not pay end. Four windows in turns must move as many bytes in their time as the last window with open
+//!   gates. Otherwise gates stay open for [`Options::again`] windows.
 //! - What a report tells is the mean over the window, because the printed weights leave the last distance 7/8 of the value.
 //! - A gate opens by itself when it has heard nothing for two windows.
 mod gate;

@@ -199,8 +199,8 @@ impl Orchestrator {
         self.reports.iter().map(bytes).sum()
     }
 
-    /// Whether turns pay, as far as it is known: a few windows in turns must move as many bytes in their time as the last
-    /// window in which all gates were open.
+    /// Whether turns pay, as far as it is known. A few windows in turns must move as many bytes in their time as the last
+    /// window with open gates.
     fn pays(&mut self, now: Nanos, moved: Option<u64>) -> bool {
         let time = now.saturating_sub(std::mem::replace(&mut self.began, now));
         let Some(bytes) = moved else {
