@@ -92,6 +92,8 @@ SEVERAL_SEEDS = (
         "stale-read",
         "twice-delivered",
         "dropped-part",
+        "lost-log",
+        "lost-home",
         *(pytest.param(bug, marks=pytest.mark.long) for bug in SEVERAL_SEEDS),
     ],
 )

@@ -1,4 +1,5 @@
 //! Bit rot: one bit of a stopped server's data flips.
+use crate::cluster::FAST;
 use penstock_base::Random;
 use penstock_layout::FileId;
 use rustix::fs::XattrFlags;
@@ -20,6 +21,8 @@ pub(crate) enum Target {
     Record,
     /// Bytes of an object, which have no checksum: that bit reads flipped and nothing else changes.
     Object,
+    /// A header in the log of a fast tier: there are two of each record, so the flip must be harmless.
+    LogHeader,
 }
 
 /// A flip that was made.
@@ -52,6 +55,14 @@ pub(crate) fn flip(
             for entry in std::fs::read_dir(root)? {
                 let path = entry?.path();
                 if name(&path).starts_with("journal-") {
+                    candidates.push((path, None));
+                }
+            }
+        }
+        Target::LogHeader => {
+            for entry in std::fs::read_dir(root.join(FAST)).into_iter().flatten() {
+                let path = entry?.path();
+                if name(&path).starts_with("segment-") {
                     candidates.push((path, None));
                 }
             }
@@ -101,7 +112,19 @@ pub(crate) fn flip(
     }
     let bytes = std::fs::read(&flip.path)?;
     // The bit is in a non-zero byte; otherwise it would hardly ever be in use.
-    let used: Vec<usize> = (0..bytes.len()).filter(|i| bytes[*i] != 0).collect();
+    let mut used: Vec<usize> = (0..bytes.len()).filter(|i| bytes[*i] != 0).collect();
+    if target == Target::LogHeader {
+        let heads = bytes.windows(4).enumerate();
+        let heads: Vec<usize> = heads
+            .filter(|(_, w)| *w == b"PsFh" || *w == b"PsFt")
+            .map(|(at, _)| at)
+            .collect();
+        if heads.is_empty() {
+            return Ok(None);
+        }
+        let head = heads[random.index(heads.len())];
+        used.retain(|at| (head..head + 64).contains(at));
+    }
     if used.is_empty() {
         return Ok(None);
     }

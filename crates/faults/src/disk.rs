@@ -11,6 +11,7 @@ mod copy;
 
 pub(crate) use copy::{Aside, Item};
 
+use crate::cluster::FAST;
 use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
 use crate::units::{MS, MachineId, Nanos};
@@ -381,7 +382,9 @@ impl Disk {
                 }
             }
             Access::Sync { file } => {
-                if self.plant == Some(Plant::LostSync) && self.random.one_in(4) {
+                if self.plant == Some(Plant::LostSync) && self.random.one_in(4)
+                    || self.forgets(*file)
+                {
                     return;
                 }
                 let file = self.files.entry(inode(*file)).or_default();
@@ -414,6 +417,19 @@ impl Disk {
                 let path = directory.join(name);
                 self.named(&path.clone(), Naming::Remove(path));
             }
+        }
+    }
+
+    /// Whether a planted bug makes this sync of a file of a fast tier, or of what is behind it, do nothing.
+    fn forgets(&self, file: BorrowedFd<'_>) -> bool {
+        match self.plant {
+            Some(Plant::LostLog) => {
+                let path = path_of(file);
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with("segment-")
+            }
+            Some(Plant::LostHome) => path_of(file).starts_with(self.root.join("objects")),
+            _ => false,
         }
     }
 
@@ -474,10 +490,7 @@ impl Disk {
 
     /// The lock files of a server and of its fast tier.
     fn locks(&self) -> [PathBuf; 2] {
-        [
-            self.root.join("lock"),
-            self.root.join(crate::cluster::FAST).join("lock"),
-        ]
+        [self.root.join("lock"), self.root.join(FAST).join("lock")]
     }
 
     /// An administrator has restored the file at `path` and synced it.

@@ -281,6 +281,18 @@ pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
             plan.push((at, fault));
         }
     }
+    if shape.fast.is_some() {
+        // Drawn separately too.
+        let mut r = Random::for_purpose(seed, 11);
+        for (_, fault) in &mut plan {
+            if let Fault::BitRot { target, .. } = fault
+                && *target == Target::Object
+                && r.one_in(2)
+            {
+                *target = Target::LogHeader;
+            }
+        }
+    }
     plan.extend(replaced_store(seed, shape));
     plan.extend(program(seed, shape));
     plan.sort_by_key(|(at, _)| *at);

@@ -33,11 +33,16 @@ pub enum Plant {
     DroppedPart,
     /// A rank whose collective access has failed does not tell the others when they meet.
     SwallowedError,
+    /// Syncs of a fast tier's log make nothing durable. All runs have tiers.
+    LostLog,
+    /// Syncs of objects behind a fast tier make nothing durable: bytes that came home are lost with the power. All runs
+    /// have tiers.
+    LostHome,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 13] = [
+    pub const ALL: [Plant; 15] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -51,6 +56,8 @@ impl Plant {
         Plant::NoLease,
         Plant::DroppedPart,
         Plant::SwallowedError,
+        Plant::LostLog,
+        Plant::LostHome,
     ];
 
     /// Its name on the command line.
@@ -69,6 +76,8 @@ impl Plant {
             Plant::NoLease => "no-lease",
             Plant::DroppedPart => "dropped-part",
             Plant::SwallowedError => "swallowed-error",
+            Plant::LostLog => "lost-log",
+            Plant::LostHome => "lost-home",
         }
     }
 

@@ -221,6 +221,9 @@ impl Driver {
             // Servers that do not ask for the time do not ask for leases either.
             shape.limit = None;
         }
+        if matches!(options.plant, Some(Plant::LostLog | Plant::LostHome)) {
+            shape.fast = shape.fast.or(Some("on"));
+        }
         let deployment = deployment(&root.path, &shape)?;
         let mut roots = Vec::new();
         for machine in 0..=shape.servers {
@@ -811,6 +814,8 @@ impl Driver {
             (Target::Database | Target::Superblock | Target::Journal, _) => {
                 self.flipped.insert(machine, (flip, losses));
             }
+            // The record's other header says what this one said.
+            (Target::LogHeader, _) => {}
             (Target::Object, Some(object)) => {
                 history.flipped(machine, object, at, flip.mask, self.shape.block);
             }
