@@ -148,9 +148,10 @@ pub fn drain(args: &DrainArgs, named: Option<&Path>) -> Result<()> {
             .is_some_and(|s| began.elapsed() >= Duration::from_secs(s));
         if late || moved.elapsed() >= STUCK {
             bar.finish_and_clear();
-            let why = match problems.is_empty() {
-                true => String::new(),
-                false => format!(": {}", problems.join("; ")),
+            let why = if problems.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", problems.join("; "))
             };
             return Err(CliError::new(format!(
                 "{} still wait in fast tiers{why}",

@@ -275,11 +275,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     text += &refused(deployment, answers);
     text += &clocks(deployment, answers);
     text += &answers.programs.to_text();
-    let up = deployment.servers.iter().zip(&answers.data);
-    let up: Vec<_> = up
-        .filter_map(|(server, answer)| Some((server.id, answer.as_ref().ok()?)))
-        .collect();
-    text += &fast::to_text(&up);
+    text += &fast_tiers(deployment, answers);
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
@@ -308,7 +304,15 @@ fn damage(s: &MetaStatus) -> String {
     text
 }
 
-/// What the audit logs count, if anything.
+fn fast_tiers(deployment: &Deployment, answers: &Answers) -> String {
+    let up = deployment.servers.iter().zip(&answers.data);
+    let up: Vec<_> = up
+        .filter_map(|(server, answer)| Some((server.id, answer.as_ref().ok()?)))
+        .collect();
+    fast::to_text(&up)
+}
+
+/// The counts of the audit logs, if there are any.
 fn refused(deployment: &Deployment, answers: &Answers) -> String {
     let data = answers
         .data

@@ -266,9 +266,12 @@ impl Fast {
         let done = files
             .iter()
             .try_for_each(penstock_host::fs::fdatasync)
-            .and_then(|()| match names {
-                true => self.device.sync_names(),
-                false => Ok(()),
+            .and_then(|()| {
+                if names {
+                    self.device.sync_names()
+                } else {
+                    Ok(())
+                }
             });
         if let Err(e) = done {
             let error = StoreError::from_errno("sync", self.device.path.clone(), e);
@@ -526,7 +529,7 @@ impl Store for FastStore {
             opened => (opened?, false),
         };
         let front = fast.front(&mut fast.state(), id, made);
-        Ok(FastObject::new(fast, id, inner, front))
+        Ok(FastObject::open(fast, id, inner, front))
     }
 
     fn remove(&self, id: FileId) -> Result<(), StoreError> {
@@ -642,7 +645,7 @@ impl Store for FastStore {
     fn renew(&self, id: FileId) -> Result<Arc<dyn Object>, StoreError> {
         let inner = self.fast.inner.renew(id)?;
         let front = self.fast.front(&mut self.fast.state(), id, false);
-        Ok(FastObject::new(&self.fast, id, inner, front))
+        Ok(FastObject::open(&self.fast, id, inner, front))
     }
 
     fn identity(&self) -> Option<Identity> {

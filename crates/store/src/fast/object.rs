@@ -78,7 +78,7 @@ impl Fast {
 }
 
 impl FastObject {
-    pub(crate) fn new(
+    pub(crate) fn open(
         fast: &Arc<Fast>,
         id: FileId,
         inner: Arc<dyn Object>,
@@ -194,9 +194,10 @@ impl Object for FastObject {
         let _gate = self.front.gate.read();
         let range = at.0..at.0.saturating_add(buf.len() as u64);
         let removed = self.front.removed.load(SeqCst);
-        let (extents, files) = match removed {
-            true => Default::default(),
-            false => self.fast.extents(self.id, range.clone(), usize::MAX),
+        let (extents, files) = if removed {
+            Default::default()
+        } else {
+            self.fast.extents(self.id, range, usize::MAX)
         };
         let end = if removed { 0 } else { self.end() };
         let covered: u64 = extents.iter().map(|e| e.len).sum();
