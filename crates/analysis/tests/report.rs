@@ -85,7 +85,7 @@ fn the_worst_trace_gives_a_page_of_bounded_size() {
         writer.finish(u64::MAX).unwrap();
     }
     let trace = Trace::open(dir.path()).unwrap();
-    let page = page(&trace, &|_| ()).unwrap();
+    let page = page(&trace, false, &|_| ()).unwrap();
     assert!(page.len() <= MOST_PAGE_BYTES, "{} bytes", page.len());
     assert!(
         page.len() > 2_000_000,
@@ -113,7 +113,7 @@ fn a_trace_of_nothing_gives_a_page() {
         }
         writer.finish(0).unwrap();
         let trace = Trace::open(dir.path()).unwrap();
-        let page = page(&trace, &|_| ()).unwrap();
+        let page = page(&trace, false, &|_| ()).unwrap();
         assert!(page.contains("\"findings\":["));
     }
 }
