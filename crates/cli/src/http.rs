@@ -151,9 +151,10 @@ pub fn parse(head: &[u8], most: usize) -> Result<(Request, usize), u16> {
         return Err(403);
     }
     let length = body_length(&request)?;
-    match length > most {
-        true => Err(413),
-        false => Ok((request, length)),
+    if length > most {
+        Err(413)
+    } else {
+        Ok((request, length))
     }
 }
 

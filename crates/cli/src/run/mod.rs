@@ -208,12 +208,12 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .args(&args.launcher_args)
         .envs(oversubscription::allow_root(launcher.family))
         .arg("env");
-    for (name, value) in &environment {
+    command.args(environment.iter().map(|(name, value)| {
         let mut word = name.clone();
         word.push("=");
         word.push(value);
-        command.arg(word);
-    }
+        word
+    }));
     command.arg(&program).args(arguments);
     log::debug!("running {command:?}");
 
@@ -248,20 +248,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     } else if !args.quiet {
         out::tell(&summary.to_text());
     }
-    let kept = kept(args, started, status, summary);
-    if let Some(dir) = &args.trace
-        && let Err(why) = report::keep_beside(dir, &kept)
-    {
-        out::note(format_args!("the trace lacks the run's summary: {why}"));
-    }
-    if let Err(why) = report::keep(kept)
-        && !args.quiet
-    {
-        // A report that cannot be stored does not change the run's result.
-        out::note(format_args!(
-            "`penstock report` will not have this run: {why}"
-        ));
-    }
+    keep(args, kept(args, started, status, summary));
     drop(mount);
     if let Some(tracing) = tracing {
         tracing.finish(args.quiet);
@@ -275,6 +262,22 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     } else {
         exit_code(status)
     })
+}
+
+/// Stores the report of a run, also beside its trace. Where that fails, the run's result stays what it is.
+fn keep(args: &RunArgs, kept: Kept) {
+    if let Some(dir) = &args.trace
+        && let Err(why) = report::keep_beside(dir, &kept)
+    {
+        out::note(format_args!("the trace lacks the run's summary: {why}"));
+    }
+    if let Err(why) = report::keep(kept)
+        && !args.quiet
+    {
+        out::note(format_args!(
+            "`penstock report` will not have this run: {why}"
+        ));
+    }
 }
 
 /// The stored report of a run for `penstock report`.

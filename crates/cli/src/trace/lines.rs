@@ -140,9 +140,10 @@ fn resolve(path: &Path, offsets: &[u64]) -> std::result::Result<Vec<Option<Strin
                 .then(|| line.to_owned())
         })
         .collect();
-    match known.iter().any(Option::is_some) {
-        true => Ok(known),
-        false => Err("it has no debug information: compile with -g".into()),
+    if known.iter().any(Option::is_some) {
+        Ok(known)
+    } else {
+        Err("it has no debug information: compile with -g".into())
     }
 }
 

@@ -99,7 +99,7 @@ pub fn pattern(args: &PatternArgs) -> Result<()> {
             kind,
             penstock_analysis::OperationKind::Read | penstock_analysis::OperationKind::Write
         );
-        (moves && Some(group.layer()) == layer).then(|| (group.file, kind))
+        (moves && Some(group.layer()) == layer).then_some((group.file, kind))
     });
     let mut processes: BTreeMap<u32, std::collections::BTreeSet<(u64, u32)>> = BTreeMap::new();
     for cell in summary.cells(&args.question.call) {

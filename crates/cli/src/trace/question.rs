@@ -39,13 +39,14 @@ impl Question {
 
     /// Refuses a key of a single call where groups are meant.
     pub fn about_groups(&self, instead: &str) -> Result<()> {
-        match self.call.names_a_call() {
-            false => Ok(()),
-            true => Err(CliError::new(format!(
-                "`{}` names a single call, and this question is about groups of processes and servers",
-                self.call
-            ))
-            .next(format!("ask `{instead}`, or put * in place of the call"))),
+        if !self.call.names_a_call() {
+            Ok(())
+        } else {
+            Err(CliError::new(format!(
+            "`{}` names a single call, and this question is about groups of processes and servers",
+            self.call
+        ))
+        .next(format!("ask `{instead}`, or put * in place of the call")))
         }
     }
 

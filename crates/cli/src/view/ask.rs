@@ -235,9 +235,10 @@ fn exact(json: &str) -> String {
         };
         let (token, behind) = rest.split_at(length);
         let is_long = length >= EXACT_DIGITS && token.bytes().all(|b| b.is_ascii_digit());
-        match is_long {
-            true => text.push_str(&format!("\"{token}\"")),
-            false => text.push_str(token),
+        if is_long {
+            text.push_str(&format!("\"{token}\""))
+        } else {
+            text.push_str(token)
         }
         rest = behind;
     }

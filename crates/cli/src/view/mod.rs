@@ -68,12 +68,11 @@ pub fn view(args: &ViewArgs) -> Result<()> {
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     let doors = Doors::new(port)?;
     let address = doors.address();
-    let written = match std::io::stdout().is_terminal() {
-        true => {
-            out::line(&address);
-            None
-        }
-        false => Some(write_down(&address)?),
+    let written = if std::io::stdout().is_terminal() {
+        out::line(&address);
+        None
+    } else {
+        Some(write_down(&address)?)
     };
     if let Some((file, _)) = &written {
         out::line(format_args!("open in a browser: {}", file.display()));
