@@ -237,17 +237,10 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let status = wait(&mut child, &mut signals, of_job)?;
     let wall = start.elapsed();
 
-    let summary = Report::gather(
-        summaries.path(),
-        args.ranks(),
-        wall,
-        before.as_deref().zip(place.status().as_deref()),
-    );
-    if args.json {
-        out::line(summary.to_json());
-    } else if !args.quiet {
-        out::tell(&summary.to_text());
-    }
+    let after = place.status();
+    let servers = before.as_deref().zip(after.as_deref());
+    let summary = Report::gather(summaries.path(), args.ranks(), wall, servers);
+    show(args, &summary);
     keep(args, kept(args, started, status, summary));
     drop(mount);
     if let Some(tracing) = tracing {
@@ -262,6 +255,14 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     } else {
         exit_code(status)
     })
+}
+
+fn show(args: &RunArgs, summary: &Report) {
+    if args.json {
+        out::line(summary.to_json());
+    } else if !args.quiet {
+        out::tell(&summary.to_text());
+    }
 }
 
 /// Stores the report of a run, also beside its trace. Where that fails, the run's result stays what it is.
