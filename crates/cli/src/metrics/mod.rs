@@ -1,7 +1,8 @@
 //! `penstock metrics`: figures of a deployment for Prometheus.
 //!
-//! *Problem*: figures by program would be as many series as there ever were programs. *Idea*: figures by server always; by user
-//! and by job for a bounded number of each, all others together, and only to whoever shows a token: any user of this host can reach a port of it.
+//! *Problem*: figures by program would be as many series as there ever were programs. *Idea*: figures by server always. Those
+//! by user and by job are for a bounded number of each, with all others together. They go only to whoever shows a token: any
+//! user of this host can reach a port of it.
 //! What servers tell are sums of rows that come and go; here they are added up from look to look, so that counters only grow.
 mod exposition;
 mod http;
@@ -35,7 +36,7 @@ const TOKEN: std::ops::RangeInclusive<usize> = 16..=1024;
 /// Serve figures of a deployment to Prometheus (OpenMetrics over HTTP on this host).
 ///
 /// Runs until it is stopped. Figures by server need no more than the client key. Those by user and job are given with --token
-/// only, to whoever shows it, and cover the programs that this process may see: an administrator's sees all.
+/// only, to whoever shows it. They cover the programs that this process may see: an administrator's sees all.
 /// contrib/grafana has a dashboard; docs/administer/monitoring.md has the names.
 #[derive(Debug, Args)]
 #[command(after_help = "\

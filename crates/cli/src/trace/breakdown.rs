@@ -8,8 +8,8 @@ use penstock_trace::NO_SERVER;
 
 /// Where the time went: inclusive and exclusive time of each layer, of all calls or of one.
 ///
-/// Exclusive time of a call is its interval less the union of its children's. Where children run at the same time (overlap), or
-/// outside their parent's interval (after), exclusive times add up to more than the calls' time by as much. Of one call,
+/// Exclusive time of a call is its interval less the union of its children's. Children may run at the same time (overlap), or
+/// outside their parent's interval (after). By as much do exclusive times add up to more than the calls' time. Of one call,
 /// `critical` is the time on its critical path: what the call had to wait for.
 #[derive(Debug, Args)]
 #[command(after_help = "\

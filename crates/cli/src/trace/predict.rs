@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Predict which requests can be aggregated when the traced program runs again.
 ///
-/// Two contiguous requests aggregate if serving them together saves more time than the second one comes later; the
+/// Two contiguous requests aggregate if serving them together saves more time than the second one comes later. The
 /// part of that wait that other requests fill does not count. Device times come from a profile, or are those of
 /// a disk.
 #[derive(Debug, Args)]
