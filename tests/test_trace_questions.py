@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 
 import pytest
 from conftest import PENSTOCK, ROOT, penstock
+from mounted import needs_fuse
 
 TRACE = "t"
 ENVIRONMENT = {"PENSTOCK_PYTHON": sys.executable}
@@ -395,7 +396,7 @@ S3D = ROOT / "target" / "examples" / "libraries" / "s3d-openmpi"
 CHECKPOINTS = 2
 
 
-@pytest.fixture(scope="module", params=["pnetcdf", "mpiio"])
+@pytest.fixture(scope="module", params=[pytest.param("pnetcdf", marks=needs_fuse), "mpiio"])
 def real(request, tmp_path_factory):
     """S3D-IO traced on four servers that see every request, and what it wrote."""
     place = tmp_path_factory.mktemp("real") / TRACE
