@@ -711,7 +711,7 @@ impl<'a> Session<'a> {
         Ok(Outcome::Answered)
     }
 
-    /// Answers, and then fetches: who waits for the answer knows that what comes later comes behind.
+    /// Answers, and then fetches: what is sent after the answer comes behind.
     fn prefetch(
         &mut self,
         connection: &mut Connection,
