@@ -1,5 +1,5 @@
-"""Questions to whole traces through the command line: answers compared with the trace's own records; exports read by the tools
-they are for; damaged and incomplete traces."""
+"""Questions to whole traces through the command line. Answers are compared with the trace's own records, exports are read by the
+tools they are for, and traces are damaged or incomplete."""
 
 import csv
 import io

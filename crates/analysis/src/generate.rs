@@ -1,8 +1,8 @@
 //! Whole traces of made-up programs: streams of clients and of servers, with device accesses. Everything follows from a seed.
 //!
 //! The regular program writes checkpoints: in each step every rank calls MPI_File_write_at_all with as many bytes as a row of
-//! stripes has. The irregular one calls HDF5 and MPI-IO with sizes and places at random, reads, opens and syncs, from two
-//! threads; its device accesses join the bytes of several calls, and some hold bytes that are written back later.
+//! stripes has. The irregular one calls HDF5 and MPI-IO with random sizes and places, reads, opens and syncs, from two
+//! threads. Its device accesses join the bytes of several calls, and some hold bytes that are written back later.
 use penstock_base::Random;
 use penstock_trace::{
     Caller, Clock, FileName, Layer, Link, Operation, Owner, Parent, Record, StreamHead,

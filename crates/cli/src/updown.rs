@@ -63,7 +63,7 @@ pub struct UpArgs {
     /// Keep bytes in memory: they are gone when the servers end.
     #[arg(long, conflicts_with = "device")]
     pub memory: bool,
-    /// A fast tier before each data server's store, in FASTDIR/data-N: small and partial writes are complete there, and come to
+    /// A fast tier before each data server's store, in FASTDIR/data-N. Small and partial writes are complete there, and come to
     /// the store in order when it is idle. `,queue=8GiB`: most bytes of each [default: 8GiB]. An existing deployment whose servers
     /// do not run gets one too; `--fast off` takes it away after `penstock drain` and `penstock down`.
     #[arg(long, value_name = "FASTDIR[,queue=SIZE]", conflicts_with = "memory")]

@@ -203,7 +203,7 @@ fn places_follow_each_other_and_the_log_is_bounded() {
     for _ in 0..200 {
         match log.slot(60_000, false) {
             Err(Full) => {
-                for n in segments.drain(..).collect::<Vec<_>>() {
+                for n in std::mem::take(&mut segments) {
                     log.freed(n, 60_000);
                 }
                 while let Some((number, true)) = log.oldest() {

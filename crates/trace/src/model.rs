@@ -8,7 +8,7 @@
 //! - What comes next is looked up by context: the record that followed when the last two records had these shapes and
 //!   this size. Without one, it is the record that followed when the last one had this shape. Shape, size, and the steps
 //!   of id and parent are expected to be those of that record. The offset goes on from the record before by the same
-//!   step, or from the last one of its shape by its stride: whatever was right the last time for this shape. A closed
+//!   step, or from the last one of its shape by its stride. Whichever was right the last time for this shape is taken. A closed
 //!   sequence with constant strides is then expected whole, and costs a run's length.
 //! - Times are expected to follow one of three points by the mean of what was seen for this shape. These are the begin
 //!   and the end of the record before, and the begin of the record itself; the one that jittered least is taken. A call
