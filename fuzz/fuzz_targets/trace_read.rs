@@ -1,7 +1,7 @@
 //! A trace file with any content: an error that names the place, or records that survive being written again.
 //!
-//! The first byte says what the others are. They are a whole file, one of an older version included; the payload of
-//! one block in an otherwise sound file; or names of files there. A random file would never get past
+//! The first byte says what the others are. They are a whole file (of an older version, too), the payload of one
+//! block in an otherwise sound file, or names of files. A random file would never get past
 //! the checksums.
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Which writes go to the fast tier.
 //!
-//! `auto` follows iTransformer (RS section 6.2). H compares the distances of the requests that reach the slow storage with
-//! those behind a queue as long as the log: it is how much farther apart they are. Above [`ON`] the log is used. Then H is
+//! `auto` follows iTransformer (RS section 6.2). H compares the distances between the requests that reach the slow storage
+//! with those behind a queue as long as the log. It is how much farther apart they are. Above [`ON`] the log is used. Then H is
 //! measured against what comes home; below [`OFF`] the log is no longer used. Two kinds of writes always go there, since the slow
 //! storage would have to wait for each. Fragments are small parts of a larger request that is not aligned (RS 7.3.1); the
 //! others are parts of pages (RS 7.3.3). Not, however, while the fast device is seen to be the slower one.
