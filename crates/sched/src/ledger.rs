@@ -1,25 +1,27 @@
 //! The ledger of a data server: which program loads it, how much, and in which way.
 //!
-//! *Problem*: whoever decides across programs needs figures per program: a gate per server, an execution mode, an administrator who
-//! looks for the one that fills the disks. A server may see 10⁵ programs. *Idea*: each access is added to the account of
-//! its program, to that of its user, and to the server's. Accounts of programs and users are bounded: those with the most weight
-//! are kept, all others are one account, the rest. *When it pays*: always. An access costs 0.1 to 0.3 µs,
-//! and some 3 µs where it is of a program that has no account and there is no room.
+//! *Problem*: whoever decides across programs needs figures per program. Such are a gate per server, an execution mode, or an
+//! administrator who looks for the one that fills the disks. A server may see 10⁵ programs. *Idea*: each access is added to
+//! the account of its program, to that of its user, and to the server's. Accounts of programs and users are bounded: those
+//! with the most weight are kept, all others are one account, the rest. *When it pays*: always. An access costs 0.1 to 0.3
+//! µs. It costs some 3 µs where its program has no account and there is no room.
 //!
 //! *Which are kept*: Space-Saving. A newcomer takes the place of the account with the least weight and inherits that weight. So
-//! of n accounts everyone with more than 1/n of all weight is kept. What an account *shows* is not inherited: its sums count from
-//! when it was opened, and what was closed counts in the rest. So rows and rest always add up to the total, and a sum only
-//! grows until its account is closed. *Weight* is bytes, and [`REQUEST`] for each request; it is halved each [`HALF_LIFE`],
-//! so that the programs of last week leave. *Source*: Metwally, Agrawal and El Abbadi, Efficient computation of frequent
-//! and top-k elements in data streams, ICDT 2005; decay: Cormode, Korn and Tirthapura, ICDE 2008.
+//! of n accounts everyone with more than 1/n of all weight is kept. What an account *shows* is not inherited: its sums
+//! count from when it was opened, and what was closed counts in the rest. So rows and rest always add up to the total, and
+//! a sum only grows until its account is closed. *Weight* is bytes, and [`REQUEST`] for each request; it is halved each
+//! [`HALF_LIFE`], so that the programs of last week leave. *Source*: Metwally, Agrawal and El Abbadi, Efficient computation
+//! of frequent and top-k elements in data streams, ICDT 2005; decay: Cormode, Korn and Tirthapura, ICDE 2008.
 //!
-//! *In which way*: mean gap SL, reuse distance RD (IOrchestrator, RS section 5.2.2) and gap / size L (iTransformer, RS chapter 6).
-//! Each is smoothed by x ← x/8 + 7/8·new. The gap is the distance, in the object, between the end of a program's former access and the
-//! beginning of this one. Where the former was to another object the distance is unknown: that counts as a switch and leaves the means alone.
-//! *I/O share* is the time in which a program had an access under way here, in proportion to all time.
+//! *In which way*: mean gap SL, reuse distance RD (IOrchestrator, RS section 5.2.2) and gap / size L (iTransformer, RS
+//! chapter 6). Each is smoothed by x ← x/8 + 7/8·new. The gap is the distance, in the object, between the end of a
+//! program's former access and the beginning of this one. Where the former was to another object the distance is unknown:
+//! that counts as a switch and leaves the means alone. *I/O share* is the time in which a program had an access under way
+//! here, in proportion to all time.
 //!
-//! *Parameters*: the number of accounts, [`REQUEST`], [`HALF_LIFE`]. A plain state machine: times are passed in, in nanoseconds since an
-//! origin of the caller's. Accesses may come out of order; a time before an earlier one counts as no time passed.
+//! *Parameters*: the number of accounts, [`REQUEST`], [`HALF_LIFE`]. A plain state machine: times are passed in, in
+//! nanoseconds since an origin of the caller's. Accesses may come out of order; a time before an earlier one counts as no
+//! time passed.
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
 

@@ -22,9 +22,10 @@
 //! ```
 //!
 //! One algorithm per file in `algorithms/`. What they share: `table` (requests, virtual requests, queues, aggregation),
-//! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
-//! `statistics`. `groups`: files under different algorithms at once. `journal`: each call with its answer, to be checked elsewhere.
-//! [`learn`]: predictions and patterns, from traces and online. [`ledger`]: who loads the server. A [`Dispatcher`] is all of it for one data server.
+//! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more). Also `order` (conflicting requests) and
+//! `statistics`. `groups`: files under different algorithms at once. `journal`: each call with its answer, to be checked
+//! elsewhere. [`learn`]: predictions and patterns, from traces and online. [`ledger`]: who loads the server. A
+//! [`Dispatcher`] is all of it for one data server.
 mod algorithms;
 mod dispatcher;
 mod error;
