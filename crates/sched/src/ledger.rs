@@ -18,8 +18,9 @@
 //! beginning of this one. Where the former was to another object the distance is unknown: that counts as a switch and leaves the means alone.
 //! *I/O share* is the time in which a program had an access under way here, in proportion to all time.
 //!
-//! *Parameters*: the number of accounts, [`REQUEST`], [`HALF_LIFE`]. A plain state machine: times are passed in, in nanoseconds since an
-//! origin of the caller's. Accesses may come out of order; a time before an earlier one counts as no time passed.
+//! *Parameters*: the number of accounts, [`REQUEST`], [`HALF_LIFE`]. A plain state machine: times are passed in, in
+//! nanoseconds since an origin of the caller's. Accesses may come out of order; a time before an earlier one counts as no
+//! time passed.
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
 
