@@ -34,8 +34,8 @@ PRODUCT := -p penstock-capi -p penstock-cli
 
 # Of the pages reproduction.md and reproduction-scheduling.md.
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance
-LOCALITY_EXPERIMENTS := resonant-demo resonant-coll-perf resonant-mpi-io-test resonant-ior resonant-noncontig resonant-hpio \
-    orchestrator-like orchestrator-unlike orchestrator-window orchestrator-distance
+RESONANT_EXPERIMENTS := resonant-demo resonant-coll-perf resonant-mpi-io-test resonant-ior resonant-noncontig resonant-hpio
+ORCHESTRATOR_EXPERIMENTS := orchestrator-like orchestrator-unlike orchestrator-window orchestrator-distance
 SCHEDULING_EXPERIMENTS := lost-locality queue-depth schedulers
 
 .PHONY: reproduce demo setup setup-build setup-web web build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
@@ -172,7 +172,8 @@ bench: build examples
 reproduce:
 	cargo build --release --bin penstock
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
-	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-locality.md $(LOCALITY_EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-resonant.md $(RESONANT_EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-orchestrator.md $(ORCHESTRATOR_EXPERIMENTS:%=experiments/%.toml)
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-scheduling.md $(SCHEDULING_EXPERIMENTS:%=experiments/%.toml)
 	timeout 60 $(RELEASE)/penstock sim experiments/scale.toml
 	$(RELEASE)/penstock sim experiments/cohorts.toml
