@@ -34,7 +34,8 @@ PRODUCT := -p penstock-capi -p penstock-cli
 
 # Of the pages reproduction.md and reproduction-scheduling.md.
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance
-RESONANT_EXPERIMENTS := resonant-demo resonant-coll-perf resonant-mpi-io-test resonant-ior resonant-noncontig resonant-hpio
+RESONANT_EXPERIMENTS := resonant-demo resonant-mpi-io-test resonant-noncontig
+RESONANT_MORE_EXPERIMENTS := resonant-coll-perf resonant-ior resonant-hpio
 ORCHESTRATOR_EXPERIMENTS := orchestrator-like orchestrator-unlike orchestrator-window orchestrator-distance
 SCHEDULING_EXPERIMENTS := lost-locality queue-depth schedulers
 
@@ -173,6 +174,7 @@ reproduce:
 	cargo build --release --bin penstock
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-resonant.md $(RESONANT_EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-resonant-more.md $(RESONANT_MORE_EXPERIMENTS:%=experiments/%.toml)
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-orchestrator.md $(ORCHESTRATOR_EXPERIMENTS:%=experiments/%.toml)
 	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-scheduling.md $(SCHEDULING_EXPERIMENTS:%=experiments/%.toml)
 	timeout 60 $(RELEASE)/penstock sim experiments/scale.toml
