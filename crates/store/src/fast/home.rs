@@ -333,14 +333,46 @@ impl Fast {
         self.settled(id, inner, &moved)
     }
 
-    /// The same for everything, before anybody uses the store.
+    /// The same for everything, before anybody uses the store. What an object cannot take that is damaged itself goes to the
+    /// end of the log.
     pub(crate) fn bring_all_home(&self) -> Result<(), StoreError> {
         let ids: Vec<FileId> = self.state().maps.keys().copied().collect();
         for id in ids {
-            let inner = self.inner.open(id, true)?;
-            self.move_home(id, &*inner, 0..u64::MAX)?;
+            let opened = self.inner.open(id, true);
+            let moved = opened.and_then(|inner| self.move_home(id, &*inner, 0..u64::MAX));
+            match moved {
+                Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
+                    self.append_again(id)?
+                }
+                moved => moved?,
+            }
         }
         Ok(())
+    }
+
+    /// Writes an object's records once more, behind all others.
+    fn append_again(&self, id: FileId) -> Result<(), StoreError> {
+        let last = self.state().log.last();
+        let mut from = 0;
+        loop {
+            let (extents, files) = self.extents(id, from..u64::MAX, EXTENTS);
+            let Some(end) = extents.last().map(Extent::end) else {
+                return Ok(());
+            };
+            from = end;
+            for (extent, file) in extents.iter().zip(&files) {
+                if extent.seq > last {
+                    continue;
+                }
+                let bytes = match self.read_extent(id, file, extent) {
+                    Err(StoreError::Damaged { .. }) => continue,
+                    read => read?,
+                };
+                self.state()
+                    .append(&self.device, id, extent.offset, &bytes, 0, true)
+                    .map_err(|refused| self.refused(refused))?;
+            }
+        }
     }
 
     /// An object's bytes within a range count no longer in the log.

@@ -148,7 +148,7 @@ impl FastObject {
         let mut done = 0;
         for part in bytes.chunks(MAX_PAYLOAD as usize) {
             let device = &self.fast.device;
-            match state.append(device, self.id, at + done as u64, part, time_ns) {
+            match state.append(device, self.id, at + done as u64, part, time_ns, false) {
                 Ok(()) => done += part.len(),
                 Err(refused) => {
                     state.counts.refused += 1;

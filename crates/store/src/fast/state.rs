@@ -115,7 +115,7 @@ impl State {
         }
     }
 
-    /// Appends bytes of an object, at most [`MAX_PAYLOAD`].
+    /// Appends bytes of an object, at most [`MAX_PAYLOAD`]. `must`: also where the log is full.
     pub(crate) fn append(
         &mut self,
         device: &FastDevice,
@@ -123,9 +123,10 @@ impl State {
         offset: u64,
         bytes: &[u8],
         time_ns: u64,
+        must: bool,
     ) -> Result<(), Refused> {
         debug_assert!(bytes.len() as u64 <= MAX_PAYLOAD);
-        if self.pieces >= PIECES.max((self.log.limit() / BYTES_OF_PIECE) as usize) {
+        if !must && self.pieces >= PIECES.max((self.log.limit() / BYTES_OF_PIECE) as usize) {
             return Err(Refused::Full);
         }
         let record = Record {
@@ -138,7 +139,7 @@ impl State {
             checksum: checksum([bytes]),
             synced: self.log.synced(),
         };
-        let (slot, record) = self.write(device, record, bytes, false)?;
+        let (slot, record) = self.write(device, record, bytes, must)?;
         let extent = Extent {
             offset,
             len: record.len,

@@ -376,6 +376,35 @@ fn a_full_log_lets_writes_past_and_gets_room_again() {
 }
 
 #[test]
+fn a_suspect_log_stays_for_an_object_that_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = tiered(dir.path(), Mode::Off);
+    let busy = store_busy(&*store);
+    let object = store.open(FileId(1), true).unwrap();
+    object.write_at(ObjectOffset(0), &[1; 9000]).unwrap();
+    object.sync().unwrap();
+    store.fast().unwrap().set_mode(Mode::On);
+    object.write_at(ObjectOffset(0), b"kept").unwrap();
+    TESTED.with(|tested| {
+        let tested = tested.borrow();
+        let fast = tested[&status(&*store).path].upgrade().unwrap();
+        fast.fail("a sync failed".to_owned());
+    });
+    drop((object, busy, store));
+    // Somebody cuts the object behind it.
+    let path = dir.path().join("slow/objects/01/0000000000000001");
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(5000).unwrap();
+    let store = tiered(dir.path(), Mode::Off);
+    assert_eq!(status(&*store).waiting, 4);
+    store.accept(FileId(1)).unwrap();
+    let object = store.open(FileId(1), false).unwrap();
+    assert_eq!(&read(&*object)[..5], b"kept\x01");
+    drained(&*store);
+    assert_eq!(&read(&*object)[..5], b"kept\x01");
+}
+
+#[test]
 fn a_suspect_log_comes_home_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let store = tiered(dir.path(), Mode::On);
