@@ -61,10 +61,7 @@ def test_the_page_says_what_the_trace_holds(regular, tmp_path):
     # Exclusive time is that which `breakdown` prints.
     rows = penstock("trace", "breakdown", regular, "--json").json()
     told = {row["layer"]: row["exclusive_ns"] for row in rows[0]["rows"]}
-    shown = {
-        layer: sum(row["layers"][place] for row in data["time"])
-        for place, layer in enumerate(data["layers"])
-    }
+    shown = {layer: sum(row["layers"][place] for row in data["time"]) for place, layer in enumerate(data["layers"])}
     assert {layer: ns for layer, ns in shown.items() if ns} == {k: v for k, v in told.items() if v}
     # Bins of the timeline hold the time of the calls, within what a byte can tell.
     width, bins = data["axis"]["width"], data["axis"]["bins"]

@@ -151,10 +151,10 @@ pub fn parse(head: &[u8], most: usize) -> Result<(Request, usize), u16> {
         return Err(403);
     }
     let length = body_length(&request)?;
-    match length > most {
-        true => Err(413),
-        false => Ok((request, length)),
+    if length > most {
+        return Err(413);
     }
+    Ok((request, length))
 }
 
 fn body_length(request: &Request) -> Result<usize, u16> {

@@ -150,12 +150,13 @@ pub fn report(args: &ReportArgs) -> Result<()> {
     };
     let number = number.ok_or_else(|| {
         let word = wanted.display();
-        match Path::new(wanted).exists() {
-            true => CliError::new(format!("`{word}` is a file or directory, and no run")).next(
-                format!("if it is a trace: penstock report {word} -o report.html"),
-            ),
-            false => CliError::new(format!("no run `{word}` is kept in {}", dir.display()))
-                .next("`penstock report` lists those that are; `latest` is the last one"),
+        if Path::new(wanted).exists() {
+            CliError::new(format!("`{word}` is a file or directory, and no run")).next(format!(
+                "if it is a trace: penstock report {word} -o report.html"
+            ))
+        } else {
+            CliError::new(format!("no run `{word}` is kept in {}", dir.display()))
+                .next("`penstock report` lists those that are; `latest` is the last one")
         }
     })?;
     let kept = read(&path_of(&dir, number))?;

@@ -91,24 +91,26 @@ struct TimelineRow {
     bins: Vec<Vec<u8>>,
 }
 
+/// Row, name of process, id, layer, name of operation, name of file, begin, duration, bytes, error, kind.
+type CallRow = (
+    usize,
+    usize,
+    u64,
+    u8,
+    usize,
+    usize,
+    u64,
+    u64,
+    u64,
+    i32,
+    usize,
+);
+
 #[derive(Debug, Serialize)]
 struct Calls {
     made: u64,
-    /// Longest first: row, name of process, id, layer, name of operation, name of file, begin, duration, bytes, error,
-    /// kind.
-    list: Vec<(
-        usize,
-        usize,
-        u64,
-        u8,
-        usize,
-        usize,
-        u64,
-        u64,
-        u64,
-        i32,
-        usize,
-    )>,
+    /// Longest first.
+    list: Vec<CallRow>,
 }
 
 /// Exclusive nanoseconds of a row by layer.
@@ -191,9 +193,10 @@ impl Names {
 
     /// Which process, or server: its part's name, with the program where there are several.
     pub fn part(&mut self, part: &Part) -> usize {
-        match self.several && !part.is_server() {
-            true => self.place(&format!("{} of program {:x}", part.name(), part.program)),
-            false => self.place(&part.name()),
+        if self.several && !part.is_server() {
+            self.place(&format!("{} of program {:x}", part.name(), part.program))
+        } else {
+            self.place(&part.name())
         }
     }
 
@@ -380,17 +383,21 @@ fn calls(trace: &Trace, pictures: &Pictures, names: &mut Names) -> Calls {
     let list = pictures.calls.iter().take(CALLS).map(|seen| {
         let r = &seen.record;
         let most = files.len() >= CALL_FILES;
-        let file = *files
-            .entry((seen.part, r.file))
-            .or_insert_with(|| match most {
-                true if r.file != 0 => names.place("(another file)"),
-                _ => names.place(&file_of(trace, seen.part, r.file)),
-            });
+        let file = *files.entry((seen.part, r.file)).or_insert_with(|| {
+            if most && r.file != 0 {
+                names.place("(another file)")
+            } else {
+                names.place(&file_of(trace, seen.part, r.file))
+            }
+        });
         // More processes than a page can name: the row says whose it is, nearly.
         let many = processes.len() >= CALL_FILES;
-        let process = *processes.entry(seen.part).or_insert_with(|| match many {
-            true => names.place("(another process)"),
-            false => names.part(&trace.parts[seen.part]),
+        let process = *processes.entry(seen.part).or_insert_with(|| {
+            if many {
+                names.place("(another process)")
+            } else {
+                names.part(&trace.parts[seen.part])
+            }
         });
         let operation = names.place(&r.operation.name().to_string());
         (
@@ -484,9 +491,12 @@ fn files(trace: &Trace, pictures: &Pictures, names: &mut Names) -> Vec<File> {
             .map(|seen| {
                 let r = &seen.record;
                 let many = processes.len() >= CALL_FILES;
-                let process = *processes.entry(seen.part).or_insert_with(|| match many {
-                    true => names.place("(another process)"),
-                    false => names.part(&trace.parts[seen.part]),
+                let process = *processes.entry(seen.part).or_insert_with(|| {
+                    if many {
+                        names.place("(another process)")
+                    } else {
+                        names.part(&trace.parts[seen.part])
+                    }
                 });
                 (
                     r.begin.saturating_sub(pictures.axis.begin),

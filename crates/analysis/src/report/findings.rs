@@ -345,22 +345,20 @@ fn busy_server(summary: &Summary, pictures: &Pictures) -> Finding {
         ),
     );
     let of_servers = summary.servers.len() >= pictures.server_row.len();
-    let (numbers, values): (Vec<u32>, Vec<u64>) = match of_servers {
-        true => summary.servers.iter().map(|s| (s.server, s.busy)).unzip(),
-        false => {
-            let mut time: BTreeMap<u32, u64> =
-                pictures.server_row.keys().map(|s| (*s, 0)).collect();
-            for cell in summary
-                .cells
-                .iter()
-                .filter(|c| c.group.layer() == Layer::Request)
-            {
-                if let Some(sum) = time.get_mut(&cell.group.server) {
-                    *sum = sum.saturating_add(cell.figures.inclusive);
-                }
+    let (numbers, values): (Vec<u32>, Vec<u64>) = if of_servers {
+        summary.servers.iter().map(|s| (s.server, s.busy)).unzip()
+    } else {
+        let mut time: BTreeMap<u32, u64> = pictures.server_row.keys().map(|s| (*s, 0)).collect();
+        for cell in summary
+            .cells
+            .iter()
+            .filter(|c| c.group.layer() == Layer::Request)
+        {
+            if let Some(sum) = time.get_mut(&cell.group.server) {
+                *sum = sum.saturating_add(cell.figures.inclusive);
             }
-            time.into_iter().unzip()
         }
+        time.into_iter().unzip()
     };
     let what = if of_servers { "busy" } else { "of requests" };
     if numbers.len() < 2 {

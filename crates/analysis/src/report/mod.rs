@@ -47,9 +47,10 @@ pub fn page(trace: &Trace, asks: bool, doing: &dyn Fn(&str)) -> Result<String, E
     doing("following the slowest calls");
     let data = data::data(trace, &summary, pictures, asks)?;
     let page = fill(&data)?;
-    Ok(match asks {
-        true => page.replacen(ALONE, SERVED, 1),
-        false => page,
+    Ok(if asks {
+        page.replacen(ALONE, SERVED, 1)
+    } else {
+        page
     })
 }
 
@@ -63,13 +64,13 @@ fn fill(data: &data::Data) -> Result<String, Error> {
         ));
     };
     let page = format!("{before}{}{after}", harmless(&json));
-    match page.len() > MOST_BYTES {
-        true => Err(Error::Question(format!(
+    if page.len() > MOST_BYTES {
+        return Err(Error::Question(format!(
             "the page would have {} bytes, more than {MOST_BYTES}: please report this",
             page.len()
-        ))),
-        false => Ok(page),
+        )));
     }
+    Ok(page)
 }
 
 /// JSON that ends no HTML element: what could stands only in strings, where it may be escaped.

@@ -215,10 +215,27 @@ struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
+    /// Servers name files by number where the trace has no names.
+    fn take_unnamed(&mut self, files: &HashMap<&str, usize>) {
+        let part = self.part;
+        for (path, place) in files {
+            let number = path.strip_prefix("file ").and_then(|rest| {
+                let (number, name) = rest.split_once(" of ")?;
+                (name == part.name()).then(|| number.parse().ok()).flatten()
+            });
+            if let Some(number) = number
+                && part.file(number).is_empty()
+            {
+                self.shown.insert(number, *place);
+            }
+        }
+    }
+
     fn record(&mut self, pictures: &Rows<'_>, record: &Record) {
-        match self.part.is_server() {
-            true => self.at_server(pictures, record),
-            false => self.at_client(pictures, record),
+        if self.part.is_server() {
+            self.at_server(pictures, record);
+        } else {
+            self.at_client(pictures, record);
         }
         if record.layer == self.access && moves_bytes(record.operation) {
             self.accessed(record);
@@ -299,7 +316,7 @@ impl<'a> Share<'a> {
 
     fn accessed(&mut self, record: &Record) {
         let small = record.bytes < SMALL;
-        let unaligned = record.offset % self.unit != 0;
+        let unaligned = !record.offset.is_multiple_of(self.unit);
         self.accesses[0] += 1;
         self.accesses[1] += u64::from(small);
         self.accesses[2] += u64::from(unaligned);
@@ -443,18 +460,7 @@ pub(super) fn draw(trace: &Trace, summary: &Summary) -> Result<Pictures, Error> 
                 either: Busy::default(),
                 queued: 0,
             };
-            // Servers name files by number where the trace has no names.
-            for (path, place) in &rows.files {
-                let number = path.strip_prefix("file ").and_then(|rest| {
-                    let (number, name) = rest.split_once(" of ")?;
-                    (name == part.name()).then(|| number.parse().ok()).flatten()
-                });
-                if let Some(number) = number
-                    && part.file(number).is_empty()
-                {
-                    share.shown.insert(number, *place);
-                }
-            }
+            share.take_unnamed(&rows.files);
             blocks.records(|record, _| share.record(&rows, record));
             let mut all = pictures.lock().unwrap_or_else(PoisonError::into_inner);
             all.add(share);

@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a question.
@@ -68,12 +69,11 @@ pub fn view(args: &ViewArgs) -> Result<()> {
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     let doors = Doors::new(port)?;
     let address = doors.address();
-    let written = match std::io::stdout().is_terminal() {
-        true => {
-            out::line(&address);
-            None
-        }
-        false => Some(write_down(&address)?),
+    let written = if std::io::stdout().is_terminal() {
+        out::line(&address);
+        None
+    } else {
+        Some(write_down(&address)?)
     };
     if let Some((file, _)) = &written {
         out::line(format_args!("open in a browser: {}", file.display()));
@@ -82,7 +82,8 @@ pub fn view(args: &ViewArgs) -> Result<()> {
         "{} records; Ctrl-C ends it",
         size::count(trace.records())
     ));
-    let asked = ask::Asked::new(path);
+    let asked = Arc::new(ask::Asked::new(path));
+    let questions = asked.clone();
     let server = move || {
         http::serve(&listener, "view", MOST_QUESTION, move |request| {
             let mut response = doors.answer(request, &page, |question| asked.answer(question));
@@ -97,6 +98,7 @@ pub fn view(args: &ViewArgs) -> Result<()> {
     while signals.pending().next().is_none() {
         std::thread::sleep(LOOK);
     }
+    questions.end();
     drop(written);
     Ok(())
 }
