@@ -37,8 +37,8 @@ const PLACE: &str = "@PENSTOCK-DATA@";
 const ALONE: &str = "connect-src 'none'";
 const SERVED: &str = "connect-src 'self'";
 
-/// Makes the page of a trace. `asks`: it comes from a server that answers questions (`penstock view`). `doing` hears what is done
-/// next.
+/// Makes the page of a trace. `asks`: it comes from a server that answers questions (`penstock view`). `doing` hears
+/// what is done next.
 pub fn page(trace: &Trace, asks: bool, doing: &dyn Fn(&str)) -> Result<String, Error> {
     doing("reading all records for the figures of each layer");
     let summary = summary(trace)?;

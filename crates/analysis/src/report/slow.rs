@@ -24,8 +24,8 @@ pub(super) struct Slow {
     notes: Vec<String>,
 }
 
-/// The longest call of each of some operations, and then the longest of all: otherwise a slow flush, which causes nothing, could
-/// hide all reads and writes. `calls` stand longest first, and so does what is chosen.
+/// The longest call of each of some operations, and then the longest of all. Otherwise a slow flush, which causes nothing,
+/// could hide all reads and writes. `calls` stand longest first, and so does what is chosen.
 fn chosen(calls: &[Seen]) -> Vec<&Seen> {
     let mut operations = HashSet::new();
     let first = (0..calls.len())

@@ -1,7 +1,7 @@
 //! Questions of the page: each is a `penstock trace` of its own, with limits.
 //!
-//! *Bounds*: [`AT_ONCE`] questions, [`TIME`] for each, [`MOST`] bytes of an answer. SQL goes to standard input: arguments are seen
-//! by all users of the host. It may read the trace's tables and nothing else (`trace sql --locked`).
+//! *Bounds*: [`AT_ONCE`] questions, [`TIME`] for each, [`MOST`] bytes of an answer. SQL goes to standard input:
+//! arguments are seen by all users of the host. It may read the trace's tables and nothing else (`trace sql --locked`).
 use crate::http::Response;
 use rustix::process::Pid;
 use serde::Deserialize;
@@ -241,8 +241,8 @@ fn end_group(first: Pid) {
     let _ = rustix::process::kill_process_group(first, rustix::process::Signal::KILL);
 }
 
-/// JSON with text in place of whole numbers of 16 digits and more, which browsers round. All else stays as it is, and the columns in
-/// their order.
+/// JSON with text in place of whole numbers of 16 digits and more, which browsers round. All else stays as it is, and
+/// the columns in their order.
 fn exact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let mut rest = json;
