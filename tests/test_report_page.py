@@ -338,7 +338,7 @@ def test_a_real_run_says_its_methods_with_reasons(examples, tmp_path):
     }
     assert told and {(m["file"], m["direction"], m["method"]) for m in data["methods"]} == told
     assert any(m["reason"] for m in data["methods"]) and all(m["calls"] > 0 for m in data["methods"])
-    assert data["about"]["processes"] == 2 and data["calls"]["made"] > 0
+    assert data["about"]["processes"] >= 2 and data["calls"]["made"] > 0
     # A damaged summary costs the methods and nothing else.
     (trace / "run.json").write_text("{")
     _, data = page_of(trace, tmp_path / "report.html")
