@@ -61,10 +61,7 @@ def test_the_page_says_what_the_trace_holds(regular, tmp_path):
     # Exclusive time is that which `breakdown` prints.
     rows = penstock("trace", "breakdown", regular, "--json").json()
     told = {row["layer"]: row["exclusive_ns"] for row in rows[0]["rows"]}
-    shown = {
-        layer: sum(row["layers"][place] for row in data["time"])
-        for place, layer in enumerate(data["layers"])
-    }
+    shown = {layer: sum(row["layers"][place] for row in data["time"]) for place, layer in enumerate(data["layers"])}
     assert {layer: ns for layer, ns in shown.items() if ns} == {k: v for k, v in told.items() if v}
     # Bins of the timeline hold the time of the calls, within what a byte can tell.
     width, bins = data["axis"]["width"], data["axis"]["bins"]
@@ -341,7 +338,7 @@ def test_a_real_run_says_its_methods_with_reasons(examples, tmp_path):
     }
     assert told and {(m["file"], m["direction"], m["method"]) for m in data["methods"]} == told
     assert any(m["reason"] for m in data["methods"]) and all(m["calls"] > 0 for m in data["methods"])
-    assert data["about"]["processes"] == 2 and data["calls"]["made"] > 0
+    assert data["about"]["processes"] >= 2 and data["calls"]["made"] > 0
     # A damaged summary costs the methods and nothing else.
     (trace / "run.json").write_text("{")
     _, data = page_of(trace, tmp_path / "report.html")

@@ -1,8 +1,8 @@
-//! As much of HTTP/1.1 as it takes to answer `GET` and short `POST`s: one request for each connection, which is closed behind the
-//! answer.
+//! As much of HTTP/1.1 as it takes to answer `GET` and short `POST`s: one request for each connection, which is closed
+//! behind the answer.
 //!
-//! *Bounds*: [`AT_ONCE`] connections, [`MAX_HEAD`] bytes of line and headers, a body as long as the server takes, [`TIME`] for all
-//! of it to come. *Source*: RFC 9112.
+//! *Bounds*: [`AT_ONCE`] connections, [`MAX_HEAD`] bytes of line and headers, a body as long as the server takes,
+//! [`TIME`] for all of it to come. *Source*: RFC 9112.
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -152,10 +152,9 @@ pub fn parse(head: &[u8], most: usize) -> Result<(Request, usize), u16> {
     }
     let length = body_length(&request)?;
     if length > most {
-        Err(413)
-    } else {
-        Ok((request, length))
+        return Err(413);
     }
+    Ok((request, length))
 }
 
 fn body_length(request: &Request) -> Result<usize, u16> {

@@ -39,9 +39,9 @@ const COMMAND_WIDTH: usize = 60;
 /// `penstock run` keeps a summary of each run; without -o, this command lists and shows them. With --trace, a run also writes
 /// a trace; with -o, this command makes a page from it.
 ///
-/// Summaries: the command, the directory, the exit code, and bytes, time and method of each file. The last 200 are kept, at most
-/// 32 MiB, in ~/.local/state/penstock/reports ($XDG_STATE_HOME/penstock/reports, $PENSTOCK_REPORTS). Only you can read
-/// them. PENSTOCK_REPORTS=none keeps nothing.
+/// Summaries: the command, the directory, the exit code, and bytes, time and method of each file. The last 200 are
+/// kept, at most 32 MiB, in ~/.local/state/penstock/reports ($XDG_STATE_HOME/penstock/reports, $PENSTOCK_REPORTS). Only
+/// you can read them. PENSTOCK_REPORTS=none keeps nothing.
 ///
 /// Page: one HTML file of at most 10 MB that works offline. It shows where the time went, what to change, and why
 /// (docs/use/report.md). `penstock view TRACE` shows the same in a browser, and answers questions.

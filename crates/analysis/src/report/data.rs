@@ -91,17 +91,8 @@ struct TimelineRow {
     bins: Vec<Vec<u8>>,
 }
 
-#[derive(Debug, Serialize)]
-struct Calls {
-    made: u64,
-    /// Longest first: row, name of process, id, layer, name of operation, name of file, begin, duration, bytes, error,
-    /// kind.
-    list: Vec<CallRow>,
-}
-
-/// An array in JSON.
-#[derive(Debug, Serialize)]
-struct CallRow(
+/// Row, name of process, id, layer, name of operation, name of file, begin, duration, bytes, error, kind.
+type CallRow = (
     usize,
     usize,
     u64,
@@ -114,6 +105,13 @@ struct CallRow(
     i32,
     usize,
 );
+
+#[derive(Debug, Serialize)]
+struct Calls {
+    made: u64,
+    /// Longest first.
+    list: Vec<CallRow>,
+}
 
 /// Exclusive nanoseconds of a row by layer.
 #[derive(Debug, Serialize)]
@@ -402,7 +400,7 @@ fn calls(trace: &Trace, pictures: &Pictures, names: &mut Names) -> Calls {
             }
         });
         let operation = names.place(&r.operation.name().to_string());
-        CallRow(
+        (
             pictures.row_of.get(&seen.part).copied().unwrap_or(0),
             process,
             r.id,

@@ -1,4 +1,5 @@
-//! Which methods MPI-IO chose for each file, and why: from the run's summary, which `penstock run --trace` writes beside the trace.
+//! Which methods MPI-IO chose for each file, and why: from the run's summary, which `penstock run --trace` writes
+//! beside the trace.
 use super::data::short;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;

@@ -37,8 +37,8 @@ const PLACE: &str = "@PENSTOCK-DATA@";
 const ALONE: &str = "connect-src 'none'";
 const SERVED: &str = "connect-src 'self'";
 
-/// Makes the page of a trace. `asks`: it comes from a server that answers questions (`penstock view`). `doing` hears what is done
-/// next.
+/// Makes the page of a trace. `asks`: it comes from a server that answers questions (`penstock view`). `doing` hears
+/// what is done next.
 pub fn page(trace: &Trace, asks: bool, doing: &dyn Fn(&str)) -> Result<String, Error> {
     doing("reading all records for the figures of each layer");
     let summary = summary(trace)?;
@@ -65,13 +65,12 @@ fn fill(data: &data::Data) -> Result<String, Error> {
     };
     let page = format!("{before}{}{after}", harmless(&json));
     if page.len() > MOST_BYTES {
-        Err(Error::Question(format!(
+        return Err(Error::Question(format!(
             "the page would have {} bytes, more than {MOST_BYTES}: please report this",
             page.len()
-        )))
-    } else {
-        Ok(page)
+        )));
     }
+    Ok(page)
 }
 
 /// JSON that ends no HTML element: what could stands only in strings, where it may be escaped.

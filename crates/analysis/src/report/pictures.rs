@@ -216,9 +216,9 @@ struct Share<'a> {
 
 impl<'a> Share<'a> {
     /// Servers name files by number where the trace has no names.
-    fn show_numbered(&mut self, rows: &Rows<'_>) {
+    fn take_unnamed(&mut self, files: &HashMap<&str, usize>) {
         let part = self.part;
-        for (path, place) in &rows.files {
+        for (path, place) in files {
             let number = path.strip_prefix("file ").and_then(|rest| {
                 let (number, name) = rest.split_once(" of ")?;
                 (name == part.name()).then(|| number.parse().ok()).flatten()
@@ -233,9 +233,9 @@ impl<'a> Share<'a> {
 
     fn record(&mut self, pictures: &Rows<'_>, record: &Record) {
         if self.part.is_server() {
-            self.at_server(pictures, record)
+            self.at_server(pictures, record);
         } else {
-            self.at_client(pictures, record)
+            self.at_client(pictures, record);
         }
         if record.layer == self.access && moves_bytes(record.operation) {
             self.accessed(record);
@@ -460,7 +460,7 @@ pub(super) fn draw(trace: &Trace, summary: &Summary) -> Result<Pictures, Error> 
                 either: Busy::default(),
                 queued: 0,
             };
-            share.show_numbered(&rows);
+            share.take_unnamed(&rows.files);
             blocks.records(|record, _| share.record(&rows, record));
             let mut all = pictures.lock().unwrap_or_else(PoisonError::into_inner);
             all.add(share);

@@ -24,8 +24,8 @@ pub(super) struct Slow {
     notes: Vec<String>,
 }
 
-/// The longest call of each of some operations, and then the longest of all. Otherwise a slow flush, which causes nothing, could
-/// hide all reads and writes. `calls` stand longest first, and so does what is chosen.
+/// The longest call of each of some operations, and then the longest of all. Otherwise a slow flush, which causes nothing,
+/// could hide all reads and writes. `calls` stand longest first, and so does what is chosen.
 fn chosen(calls: &[Seen]) -> Vec<&Seen> {
     let mut operations = HashSet::new();
     let first = (0..calls.len())
@@ -84,7 +84,7 @@ type NodeRow = (
     u64,
 );
 
-/// The tree in the order in which it is read, cut to [`NODES`]. Those with the most time on the critical path stay, with
+/// The tree in the order in which it is read, cut to [`NODES`]: those with the most time on the critical path stay, with
 /// all above them.
 fn nodes(trace: &Trace, tree: &Tree, begin: u64, names: &mut Names) -> (Vec<NodeRow>, usize) {
     let mut parent = vec![None; tree.nodes.len()];

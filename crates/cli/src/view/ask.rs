@@ -1,8 +1,9 @@
 //! Questions of the page: each is a `penstock trace` of its own, with limits.
 //!
-//! *Bounds*: [`AT_ONCE`] questions, [`TIME`] for each, [`MOST`] bytes of an answer. SQL goes to standard input: arguments are seen
-//! by all users of the host. It may read the trace's tables and nothing else (`trace sql --locked`).
+//! *Bounds*: [`AT_ONCE`] questions, [`TIME`] for each, [`MOST`] bytes of an answer. SQL goes to standard input:
+//! arguments are seen by all users of the host. It may read the trace's tables and nothing else (`trace sql --locked`).
 use crate::http::Response;
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::json;
 use std::io::{Read, Write as _};
@@ -10,6 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Questions that are answered at once.
@@ -56,6 +58,8 @@ struct Question {
 pub struct Asked {
     trace: PathBuf,
     active: AtomicUsize,
+    /// Processes that answer.
+    running: Mutex<Vec<Pid>>,
 }
 
 /// One of [`AT_ONCE`] questions.
@@ -73,7 +77,19 @@ impl Asked {
         Asked {
             trace,
             active: AtomicUsize::new(0),
+            running: Mutex::default(),
         }
+    }
+
+    /// Ends all questions: the server ends.
+    pub fn end(&self) {
+        for child in self.running().drain(..) {
+            end_group(child);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<Pid>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer as JSON: `answer`, as `penstock trace NAME --json` prints it, or `error`.
@@ -114,7 +130,11 @@ impl Asked {
             .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot ask: {e}"))?;
-        let answer = wait(&mut child, &question.sql)?;
+        let number = Pid::from_child(&child);
+        self.running().push(number);
+        let answer = wait(&mut child, &question.sql);
+        self.running().retain(|running| *running != number);
+        let answer = answer?;
         // Checked and handed on as it is: in a `Value` the columns would lose their order.
         let text = String::from_utf8(answer).map_err(|e| format!("no answer: {e}"))?;
         serde_json::from_str::<serde::de::IgnoredAny>(&text)
@@ -213,14 +233,16 @@ fn wait(child: &mut Child, input: &str) -> Result<Vec<u8>, String> {
 
 /// Ends a child that runs, with all that it started. Its number is its group's until it has been waited for.
 fn end(child: &mut Child) {
-    if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
+    end_group(Pid::from_child(child));
     let _ = child.wait();
 }
 
-/// JSON with text in place of whole numbers of 16 digits and more, which browsers round. All else stays as it is, and the columns in
-/// their order.
+fn end_group(first: Pid) {
+    let _ = rustix::process::kill_process_group(first, rustix::process::Signal::KILL);
+}
+
+/// JSON with text in place of whole numbers of 16 digits and more, which browsers round. All else stays as it is, and
+/// the columns in their order.
 fn exact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let mut rest = json;
@@ -236,9 +258,9 @@ fn exact(json: &str) -> String {
         let (token, behind) = rest.split_at(length);
         let is_long = length >= EXACT_DIGITS && token.bytes().all(|b| b.is_ascii_digit());
         if is_long {
-            text.push_str(&format!("\"{token}\""))
+            text.push_str(&format!("\"{token}\""));
         } else {
-            text.push_str(token)
+            text.push_str(token);
         }
         rest = behind;
     }

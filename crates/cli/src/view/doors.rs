@@ -7,8 +7,9 @@
 //! | `Origin` and `Sec-Fetch-Site`, if they are there, say: from here; a `POST` has to have an `Origin` | pages of other sites |
 //! | the token, sent once in a body; from then on a cookie, `SameSite=Strict`, `HttpOnly` | everybody else |
 //!
-//! The token stands behind the address's `#`, so it is in no request line and no log. Browsers send cookies to all ports of a host.
-//! So the cookie is bound to a path that nobody else knows: another user's server on another port never gets it.
+//! The token stands behind the address's `#`, so it is in no request line and no log. Browsers send cookies to all
+//! ports of a host. So the cookie is bound to a path that nobody else knows: another user's server on another port
+//! never gets it.
 use crate::error::{CliError, Result};
 use crate::http::{Request, Response};
 use std::io::BufReader;

@@ -1,11 +1,12 @@
 //! `penstock view`: the page of a trace from a server on this host, which answers questions, too.
 //!
-//! *Problem*: any user of this host can reach a port of it, and any page in the user's browser can send requests there. *Idea*: a
-//! token that nobody else sees; then a cookie. `doors.rs` has the rules. The server changes nothing: questions run as `penstock
-//! trace` of the same user, one process each, with limits (`ask.rs`).
+//! *Problem*: any user of this host can reach a port of it, and any page in the user's browser can send requests there.
+//! *Idea*: a token that nobody else sees; then a cookie. `doors.rs` has the rules. The server changes nothing:
+//! questions run as `penstock trace` of the same user, one process each, with limits (`ask.rs`).
 //!
 //! ```text
-//! doors.rs    who is let in          ask.rs    questions          enter.html, enter.js    the first page, which shows the token
+//! doors.rs    who is let in          ask.rs    questions          enter.html, enter.js    the first page, which shows
+//! the token
 //! ```
 mod ask;
 mod doors;
@@ -19,6 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a question.
@@ -31,8 +33,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The page is that of `penstock report TRACE -o`, with a form for questions: those of `penstock trace`, and SQL (DuckDB).
 /// Nothing is changed. The server listens on 127.0.0.1 until it is stopped.
 ///
-/// The address has a token, and only who knows it is let in. In a terminal the address is printed. Elsewhere, as in a batch job's
-/// log, it stands in a file that only you can read, and the name of that file is printed.
+/// The address has a token, and only who knows it is let in. In a terminal the address is printed. Elsewhere, as in a
+/// batch job's log, it stands in a file that only you can read, and the name of that file is printed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -81,7 +83,8 @@ pub fn view(args: &ViewArgs) -> Result<()> {
         "{} records; Ctrl-C ends it",
         size::count(trace.records())
     ));
-    let asked = ask::Asked::new(path);
+    let asked = Arc::new(ask::Asked::new(path));
+    let questions = asked.clone();
     let server = move || {
         http::serve(&listener, "view", MOST_QUESTION, move |request| {
             let mut response = doors.answer(request, &page, |question| asked.answer(question));
@@ -96,6 +99,7 @@ pub fn view(args: &ViewArgs) -> Result<()> {
     while signals.pending().next().is_none() {
         std::thread::sleep(LOOK);
     }
+    questions.end();
     drop(written);
     Ok(())
 }
@@ -123,8 +127,8 @@ fn protect(response: &mut Response) {
         .push(("Content-Security-Policy", policy.into()));
 }
 
-/// The address in a file of a directory that only its owner can look into; both go with the second value. A program's arguments are
-/// seen by all users (`/proc/PID/cmdline`), so browsers are given the file and not the address.
+/// The address in a file of a directory that only its owner can look into; both go with the second value. A program's
+/// arguments are seen by all users (`/proc/PID/cmdline`), so browsers are given the file and not the address.
 fn write_down(address: &str) -> Result<(PathBuf, tempfile::TempDir)> {
     let failed = |e| CliError::new(format!("cannot write the address down: {e}"));
     let dir = tempfile::Builder::new()
