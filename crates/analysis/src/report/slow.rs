@@ -84,7 +84,7 @@ type NodeRow = (
     u64,
 );
 
-/// The tree in the order in which it is read, cut to [`NODES`]: those with the most time on the critical path stay, with
+/// The tree in the order in which it is read, cut to [`NODES`]. Those with the most time on the critical path stay, with
 /// all above them.
 fn nodes(trace: &Trace, tree: &Tree, begin: u64, names: &mut Names) -> (Vec<NodeRow>, usize) {
     let mut parent = vec![None; tree.nodes.len()];
