@@ -243,6 +243,24 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         wall,
         before.as_deref().zip(place.status().as_deref()),
     );
+    tell(args, started, status, summary);
+    drop(mount);
+    if let Some(tracing) = tracing {
+        tracing.finish(args.quiet);
+    }
+    let saved = place.end(args);
+    drop(temporary);
+    drop(summaries);
+    watcher.finish();
+    Ok(if status.success() && !saved {
+        ExitCode::FAILURE
+    } else {
+        exit_code(status)
+    })
+}
+
+/// Prints the summary of a run and keeps it, for `penstock report` and beside the trace.
+fn tell(args: &RunArgs, started: SystemTime, status: ExitStatus, summary: Report) {
     if args.json {
         out::line(summary.to_json());
     } else if !args.quiet {
@@ -262,19 +280,6 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
             "`penstock report` will not have this run: {why}"
         ));
     }
-    drop(mount);
-    if let Some(tracing) = tracing {
-        tracing.finish(args.quiet);
-    }
-    let saved = place.end(args);
-    drop(temporary);
-    drop(summaries);
-    watcher.finish();
-    Ok(if status.success() && !saved {
-        ExitCode::FAILURE
-    } else {
-        exit_code(status)
-    })
 }
 
 /// The stored report of a run for `penstock report`.
