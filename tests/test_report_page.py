@@ -314,7 +314,7 @@ def test_in_a_browser(which, request, node_modules, tmp_path):
             os.truncate(part, 16 + length + 4)
     page = tmp_path / "report.html"
     page_of(trace, page)
-    shots = Path(os.environ.get("PENSTOCK_SCREENSHOTS", tmp_path)) / which
+    shots = Path(os.environ.get("SCREENSHOTS", tmp_path)) / which
     result = look(node_modules, page, shots)
     if which in ("regular", "irregular"):
         assert any("device" in step for tree in result["trees"] for step in tree)

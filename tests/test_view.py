@@ -355,7 +355,7 @@ def test_in_a_browser(view, node_modules):  # noqa: F811
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("no chromium here: scripts/setup.sh web installs it")
-    shots = Path(os.environ.get("PENSTOCK_SCREENSHOTS", node_modules)) / "view"
+    shots = Path(os.environ.get("SCREENSHOTS", node_modules)) / "view"
     shots.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["node", "test/view.mjs", view.file, chromium, shots],
