@@ -34,7 +34,8 @@ pub struct Choices {
     /// Functions, as patterns: 'MPI_File_write*,pwrite', '!stat' [default: all].
     #[arg(long, value_name = "LIST", requires = "trace")]
     pub trace_functions: Option<OsString>,
-    /// Files, as patterns of absolute paths: '/lustre/me/*', '!*.log' [default: all but those of the system, /usr, /etc, /proc …].
+    /// Files, as patterns of absolute paths: '/lustre/me/*', '!*.log' [default: all but those of the system,
+    /// such as /usr, /etc and /proc].
     #[arg(long, value_name = "LIST", requires = "trace")]
     pub trace_files: Option<OsString>,
     /// Ranks: 0,4-7 [default: all].

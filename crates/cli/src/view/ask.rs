@@ -92,7 +92,7 @@ impl Asked {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer as JSON: `answer`, as `penstock trace NAME --json` prints it, or `error`.
+    /// The answer as JSON: `answer`, as the question prints it with `--json`, or `error`.
     pub fn answer(&self, body: &[u8]) -> Response {
         let question: Question = match serde_json::from_slice(body) {
             Ok(question) => question,
